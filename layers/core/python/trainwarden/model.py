@@ -1,0 +1,306 @@
+"""The vocabulary every part speaks: values only. Imports numpy and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Json = Any  # str, int, float, bool, None, or lists and string-keyed dicts of them
+S = TypeVar("S")
+
+
+class _Word(str, Enum):
+    """A string enumeration that prints and serialises as its value."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Mode(_Word):
+    """What the training loop was doing at a step."""
+
+    TRAIN = "TRAIN"
+    EVAL = "EVAL"
+    PREDICT = "PREDICT"
+    GLOBAL = "GLOBAL"
+
+
+class Severity(_Word):
+    """How loudly a finding is announced."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Tier(_Word):
+    """``critical`` rules fire at once; ``evidence`` rules accumulate before they fire."""
+
+    CRITICAL = "critical"
+    EVIDENCE = "evidence"
+
+
+class Status(_Word):
+    """A rule's standing for a job, in SageMaker's words."""
+
+    IN_PROGRESS = "InProgress"
+    NO_ISSUES_FOUND = "NoIssuesFound"
+    ISSUES_FOUND = "IssuesFound"
+    ERROR = "Error"
+    STOPPED = "Stopped"
+
+
+class Collection(_Word):
+    """The standard collections; users may add others by name."""
+
+    WEIGHTS = "weights"
+    BIASES = "biases"
+    GRADIENTS = "gradients"
+    ACTIVATIONS = "activations"
+    INPUTS = "inputs"
+    OUTPUTS = "outputs"
+    LABELS = "labels"
+    LOSSES = "losses"
+    METRICS = "metrics"
+    OPTIMIZER = "optimizer"
+    CUSTOM = "custom"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What is known of a tensor for the whole job; its position in the manifest is its row.
+
+    Attributes:
+        name: Unique in the job: ``fc1.weight``, ``gradient/fc1.weight``, ``activation/relu1``,
+            ``input/0``, ``label/0``, ``output/0``, or the user's own.
+        collection: A ``Collection`` value or the user's own name.
+        shape: Without the batch dimension for activations, inputs, outputs and labels.
+        dtype: safetensors' name in lower case: ``float32``, ``bfloat16``, ``int64``, …
+        module: Dotted path of the owning module, empty if there is none.
+        kind: Class name of the owning module: ``Linear``, ``ReLU``, ``BatchNorm2d``, …
+        depth: Position of the owning module in forward order, from 0 at the input; −1 unknown.
+        trainable: False for parameters with ``requires_grad=False`` when the hook attached.
+    """
+
+    name: str
+    collection: str
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    module: str = ""
+    kind: str = ""
+    depth: int = -1
+    trainable: bool = True
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The rows of a statistics table: ``tensors[i]`` describes row ``i``. Append-only in a job."""
+
+    tensors: tuple[TensorInfo, ...] = ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Tensor names by row."""
+        return tuple(t.name for t in self.tensors)
+
+    @cached_property
+    def row_of(self) -> Mapping[str, int]:
+        """Row by tensor name."""
+        return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def _by_collection(self) -> Mapping[str, IntArray]:
+        found: dict[str, list[int]] = {}
+        for row, tensor in enumerate(self.tensors):
+            found.setdefault(str(tensor.collection), []).append(row)
+        return {name: np.array(rows, dtype=np.int64) for name, rows in found.items()}
+
+    def rows(self, collection: str) -> IntArray:
+        """Rows of a collection, ascending, (T,) int64; empty if there is none."""
+        return self._by_collection.get(str(collection), np.empty(0, dtype=np.int64))
+
+
+class Need(NamedTuple):
+    """One statistic a rule reads: every tensor of ``collection``, statistic ``stat``.
+
+    ``stat`` is a name in ``stats.catalog``, or ``value`` for a collection of scalars.
+    """
+
+    collection: str
+    stat: str
+
+
+class Column(NamedTuple):
+    """One statistic of the T tensors captured at one step.
+
+    ``rows`` (T,) int64 index the layout, ``values`` (T,) float64 are in the statistic's unit.
+    """
+
+    names: tuple[str, ...]
+    rows: IntArray
+    values: FloatArray
+
+
+class Channels(NamedTuple):
+    """Activity of one ReLU-like output: of ``seen`` positions, how many were active.
+
+    ``active`` (C,) int64 counts strictly positive elements per channel; merged by addition.
+    """
+
+    active: IntArray
+    seen: int
+
+
+@dataclass(frozen=True)
+class Observation:
+    """All statistics saved for one step, merged over the workers that sent it.
+
+    Attributes:
+        step: Global step: optimizer updates so far, from 0.
+        mode: What the loop was doing.
+        mode_step: The step within its mode, from 0.
+        time: Seconds since the epoch, UTC, by the training container's clock.
+        layout: Describes the rows of ``stats``.
+        stats: (R, 32) float64, ``stats.catalog`` columns; a row not captured has NaN in ``n``.
+        scalars: collection → name → value; NaN and ±inf are values.
+        channels: Activation name → per-channel activity.
+        labels: Label tensor name → label value → count within this step's batch.
+        workers: Ranks merged into this observation.
+        partial: True if a worker that should have sent this step did not.
+    """
+
+    step: int
+    mode: Mode
+    mode_step: int
+    time: float
+    layout: Layout = field(default_factory=Layout)
+    stats: FloatArray = field(default_factory=lambda: np.empty((0, 32)))
+    scalars: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    channels: Mapping[str, Channels] = field(default_factory=dict)
+    labels: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    workers: tuple[int, ...] = (0,)
+    partial: bool = False
+
+    def captured(self, collection: str) -> IntArray:
+        """Rows of ``collection`` captured at this step, (T,) int64."""
+        rows = self.layout.rows(collection)
+        rows = rows[rows < self.stats.shape[0]]
+        return rows[~np.isnan(self.stats[rows, 0])] if rows.size else rows
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One piece of evidence that a rule produced.
+
+    Attributes:
+        step: Global step at which the rule was sure.
+        tensor: Tensor or scalar name; empty when it is about the whole job.
+        value: What was observed, in the unit that ``message`` names.
+        limit: What it was held against.
+        message: One sentence for a person, with the numbers in it.
+        first_step: First bad step, ≤ ``step``.
+        evidence: Further numbers, JSON-shaped.
+        remedies: What to try, most likely first; empty means the rule's own list.
+        confidence: From 0 to 1.
+        severity: None means the rule's own.
+        rule: Filled in by the engine: the rule's key in the job's configuration.
+        code: Filled in by the engine: the rule's code for ever.
+    """
+
+    step: int
+    tensor: str
+    value: float
+    limit: float
+    message: str
+    first_step: int
+    evidence: Mapping[str, Json] = field(default_factory=dict)
+    remedies: tuple[str, ...] = ()
+    confidence: float = 1.0
+    severity: Severity | None = None
+    rule: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A rule's standing for a job.
+
+    Attributes:
+        rule: Key of the rule in the job's configuration.
+        code: The rule's code.
+        status: SageMaker's word.
+        since_step: First bad step when ``ISSUES_FOUND``, else −1.
+        findings: Findings so far, recorded or only counted.
+        inspected: Saved steps at which everything the rule needs was there.
+        note: Why, for a person: the first finding's message, the crash, or what to capture.
+    """
+
+    rule: str
+    code: str
+    status: Status = Status.IN_PROGRESS
+    since_step: int = -1
+    findings: int = 0
+    inspected: int = 0
+    note: str = ""
+
+    @property
+    def evaluated(self) -> bool:
+        """False if the rule never saw what it needs: shown as *not evaluated*."""
+        return self.inspected > 0 or self.status is not Status.NO_ISSUES_FOUND
+
+
+@dataclass(frozen=True)
+class RuleMeta:
+    """What docs, events and configuration know of a rule. ``code`` never changes meaning.
+
+    Attributes:
+        code: Family and number, for ever: ``GRD001``.
+        name: SageMaker's name where it has one: ``VanishingGradient``.
+        severity: How loudly its findings are announced.
+        tier: Fires at once or accumulates.
+        needs: Every statistic the rule reads.
+        remedies: What to try, most likely first.
+        capture: How to capture what it needs, said when it inspected nothing.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    tier: Tier
+    needs: tuple[Need, ...]
+    remedies: tuple[str, ...]
+    capture: str
+
+
+class Rule(Generic[S]):
+    """A pure fold over observations; a subclass is a frozen dataclass, its fields the parameters.
+
+    ``S`` is JSON-shaped: it survives ``json.loads(json.dumps(state))`` unchanged.
+    """
+
+    meta: ClassVar[RuleMeta]
+
+    def start(self) -> S:
+        """Return the state before any step was seen."""
+        raise NotImplementedError
+
+    def advance(self, state: S, obs: Observation) -> tuple[S, Sequence[Finding]]:
+        """Fold one step into ``state``; same input, same output, no I/O, no clock."""
+        raise NotImplementedError
+
+    def wait(self, state: S, now: float) -> tuple[S, Sequence[Finding]]:
+        """Let time pass without a step; ``now`` in seconds since the epoch. Most rules do not care."""
+        del now
+        return state, ()
+
+    def finish(self, state: S) -> tuple[S, Sequence[Finding]]:
+        """Judge what is left when the job has ended. Most rules have nothing to add."""
+        return state, ()

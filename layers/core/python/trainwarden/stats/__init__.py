@@ -1,0 +1,1 @@
+"""Statistics: the catalogue of columns, the numpy kernel, merging and derived statistics."""

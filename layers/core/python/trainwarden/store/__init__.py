@@ -1,0 +1,1 @@
+"""Where observations come from and verdicts go: ports and their adapters."""

@@ -1,0 +1,1 @@
+"""The wire format: key grammar, codec, manifest and identity of a run."""
