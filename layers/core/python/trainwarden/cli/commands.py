@@ -1,0 +1,122 @@
+"""The commands that read: jobs, verdicts, findings, rules, explain, check."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+
+from trainwarden.cli import views
+from trainwarden.cli.place import Place, resolve
+from trainwarden.cli.render import Output
+from trainwarden.errors import NotFoundError
+from trainwarden.rules import registry, runbook
+from trainwarden.store.ports import EntryKind, JobRecord
+
+OK, ISSUES = 0, 1
+
+
+def place_of(args: argparse.Namespace) -> Place:
+    """Resolve the place that a command's options name."""
+    return resolve(args.at, stack=args.stack, region=args.region, profile=args.profile)
+
+
+def load(place: Place, job: str) -> JobRecord:
+    """Load a job's record.
+
+    Raises:
+        NotFoundError: the place knows no such job; names those that it knows.
+    """
+    record = place.ledger.load(job)
+    if record is not None:
+        return record
+    known = sorted(other.job for other in place.ledger.jobs())
+    hint = f"it knows {', '.join(known[:10])}" if known else "it knows no job at all"
+    raise NotFoundError(
+        f"{place.title} knows no job {job}: {hint}; `trainwarden doctor {job} {place.flag}` "
+        "says why a job does not show up"
+    )
+
+
+def jobs(args: argparse.Namespace, out: Output) -> int:
+    """List the jobs, newest first."""
+    place = place_of(args)
+    records = sorted(place.ledger.jobs(), key=lambda record: -record.opened_at)
+    out.rows(
+        [views.job_row(record) for record in records],
+        views.JOB_COLUMNS,
+        f"no jobs on {place.title} yet",
+    )
+    return OK
+
+
+def verdicts(args: argparse.Namespace, out: Output) -> int:
+    """Show where each rule stands for a job."""
+    place = place_of(args)
+    record = load(place, args.job)
+    rows = views.verdict_rows(record)
+    state = f"{record.status.value}{f' ({record.outcome})' if record.outcome else ''}"
+    out.line(f"{record.job} on {place.title}: {state}")
+    if out.as_json:
+        out.document({**views.job_row(record), "verdicts": rows})
+    else:
+        out.rows(rows, views.VERDICT_COLUMNS, "no rule has judged this job yet")
+        for entry in place.ledger.entries(args.job, EntryKind.ACTION):
+            out.line(f"action {entry.id}: {entry.body.get('result')} {entry.body.get('reason')}")
+    return ISSUES if args.fail and views.has_issues(rows) else OK
+
+
+def findings(args: argparse.Namespace, out: Output) -> int:
+    """List the evidence, step by step."""
+    place = place_of(args)
+    load(place, args.job)
+    rows = views.finding_rows(place.ledger.entries(args.job, EntryKind.FINDING))
+    if args.rule:
+        rows = [row for row in rows if row["rule"] == args.rule]
+    out.rows(rows, views.FINDING_COLUMNS, "no findings")
+    return OK
+
+
+def check(args: argparse.Namespace, out: Output) -> int:
+    """Judge every run recorded to a folder; fail if one has issues."""
+    place = resolve(args.folder, stack=None, region=None, profile=None)
+    records = sorted(place.ledger.jobs(), key=lambda record: record.job)
+    if not records:
+        raise NotFoundError(
+            f"no recorded run lies in {args.folder}: expected jobs/<job>/manifest.tw, as "
+            f"trainwarden.watch(model, optimizer, out={args.folder!r}) writes it"
+        )
+    judged = [{"job": record.job, "verdicts": views.verdict_rows(record)} for record in records]
+    if out.as_json:
+        out.document(judged)
+    for run in [] if out.as_json else judged:
+        out.line(f"{run['job']}:")
+        out.rows(run["verdicts"], views.VERDICT_COLUMNS, "no rule has judged this run")
+    found = any(views.has_issues(run["verdicts"]) for run in judged)
+    return ISSUES if found and not args.exit_zero else OK
+
+
+def rules(_: argparse.Namespace, out: Output) -> int:
+    """List the catalogue of rules."""
+    out.rows(views.rule_rows(), views.RULE_COLUMNS, "no rules")
+    return OK
+
+
+def explain(args: argparse.Namespace, out: Output) -> int:
+    """Show a rule's runbook and parameters."""
+    found = {
+        **{rule.meta.code.lower(): name for name, rule in registry().items()},
+        **{name.lower(): name for name in registry()},
+    }
+    name = found.get(args.rule.lower())
+    if name is None:
+        import difflib
+
+        near = difflib.get_close_matches(args.rule.lower(), found, 1, 0.5)
+        hint = f"did you mean {found[near[0]]}?" if near else "`trainwarden rules` lists them"
+        raise NotFoundError(f"there is no rule {args.rule}: {hint}")
+    if out.as_json:
+        row = next(row for row in views.rule_rows() if row["rule"] == name)
+        out.document({**row, "runbook": runbook(name), "doc": inspect.getdoc(registry()[name])})
+    else:
+        out.markdown(runbook(name))
+    return OK

@@ -1,0 +1,101 @@
+"""``trainwarden``: the entry point of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
+
+Command = Callable[..., int]
+USAGE, BROKEN, INTERRUPTED = 2, 3, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 all right, 1 issues were found, 2 wrong use, 3 something out there failed.
+    """
+    try:
+        from trainwarden.cli.render import Output
+    except ModuleNotFoundError as exc:
+        sys.stderr.write(f"{exc}: the command line needs `pip install 'trainwarden[cli]'`\n")
+        return USAGE
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.run(args, Output(as_json=args.json)))
+    except (NotFoundError, BadInputError) as exc:
+        sys.stderr.write(f"trainwarden: {exc}\n")
+        return USAGE
+    except TrainwardenError as exc:
+        sys.stderr.write(f"trainwarden: {exc}\n")
+        return BROKEN
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from trainwarden.cli import commands, doctor, mute, watch
+    from trainwarden.embedded.commands import register
+
+    parser = argparse.ArgumentParser(prog="trainwarden", description=__doc__)
+    parser.add_argument("--version", action="version", version=_versions())
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add(verbs, "jobs", commands.jobs, where=True)
+    shown = _add(verbs, "verdicts", commands.verdicts, where=True, job=True)
+    shown.add_argument("--fail", action="store_true", help="exit with 1 if a rule found issues")
+    listed = _add(verbs, "findings", commands.findings, where=True, job=True)
+    listed.add_argument("--rule", help="of this rule only")
+    followed = _add(verbs, "watch", watch.watch, where=True, job=True)
+    followed.add_argument("--interval", type=float, default=2.0, help="seconds between looks")
+    muted = _add(verbs, "mute", mute.mute, where=True, job=True)
+    muted.add_argument("rule", nargs="?", help="only this rule; without it the whole job")
+    muted.add_argument("--undo", action="store_true", help="announce again")
+    _add(verbs, "rules", commands.rules)
+    _add(verbs, "explain", commands.explain).add_argument("rule", help="name or code of a rule")
+    checked = _add(verbs, "check", commands.check)
+    checked.add_argument("folder", help="what trainwarden.watch(out=FOLDER) wrote")
+    checked.add_argument("--exit-zero", action="store_true", help="exit with 0 in spite of issues")
+    examined = _add(verbs, "doctor", doctor.doctor, where=True)
+    examined.add_argument("job", nargs="?", help="also why this job does not show up or stop")
+    register(verbs)
+    return parser
+
+
+def _add(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Command,
+    *,
+    where: bool = False,
+    job: bool = False,
+) -> argparse.ArgumentParser:
+    text = (run.__doc__ or "").splitlines()[0]
+    parser = verbs.add_parser(name, help=text, description=text)
+    parser.set_defaults(run=run)
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    if where:
+        parser.add_argument("--at", help="aws, local, or a folder (default: local if up, else aws)")
+        parser.add_argument("--stack", help="name of the CloudFormation stack")
+        parser.add_argument("--region", help="AWS region")
+        parser.add_argument("--profile", help="AWS profile")
+    if job:
+        parser.add_argument("job", help="name of the training job")
+    return parser
+
+
+def _versions() -> str:
+    from trainwarden.events import EVENT_VERSION
+    from trainwarden.wire.codec import WIRE_VERSION
+
+    return f"trainwarden {version('trainwarden')}, wire {WIRE_VERSION}, events {EVENT_VERSION}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""Where jobs are looked up: an AWS account, the embedded AWS, or a folder of recorded runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.errors import BadInputError, NotFoundError
+from trainwarden.pipeline import judge_all
+from trainwarden.store.folder import FolderObjects
+from trainwarden.store.memory import MemoryLedger
+from trainwarden.store.ports import Ledger, ObjectStore
+
+if TYPE_CHECKING:
+    import boto3
+
+DEFAULT_STACK = "Trainwarden"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A ledger with its objects, and how to say where that is.
+
+    Attributes:
+        title: For a person: ``the embedded AWS at http://127.0.0.1:4566``.
+        flag: What to append to a command so that it looks at the same place.
+        session: boto3 session; None for a folder.
+        endpoint: Endpoint of the embedded AWS; None on AWS.
+        outputs: Outputs of the stack by name; empty for a folder.
+        refresh: Judges what came since; on AWS the deployed evaluator does.
+    """
+
+    title: str
+    flag: str
+    ledger: Ledger
+    objects: ObjectStore
+    session: boto3.Session | None = None
+    endpoint: str | None = None
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    refresh: Callable[[], None] = lambda: None
+
+    def client(self, service: str) -> Any:
+        """Make a boto3 client for this place.
+
+        Raises:
+            BadInputError: a folder has no AWS services.
+        """
+        return client(self.session, service, self.endpoint)
+
+
+def client(session: boto3.Session | None, service: str, endpoint: str | None) -> Any:
+    """Make a boto3 client that gives up within seconds instead of minutes."""
+    if session is None:
+        raise BadInputError("AWS or the embedded AWS", "a folder", "leave --at away")
+    from botocore.config import Config
+
+    limits = Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 3})
+    return session.client(service, endpoint_url=endpoint, config=limits)  # type: ignore[call-overload]
+
+
+def resolve(at: str | None, *, stack: str | None, region: str | None, profile: str | None) -> Place:
+    """Find the place a command should look at.
+
+    ``at`` is ``aws``, ``local`` or a folder; without it the embedded AWS is taken if one runs
+    from the current folder, else AWS.
+
+    Raises:
+        NotFoundError: no such folder, no such stack, or no embedded AWS.
+    """
+    stack = stack or os.environ.get("TRAINWARDEN_STACK") or DEFAULT_STACK
+    if at is None:
+        at = os.environ.get("TRAINWARDEN_AT") or ("local" if _embedded_state() else "aws")
+    if at == "aws":
+        return _aws(stack, region, profile)
+    if at == "local":
+        return _local(stack)
+    return _folder(Path(at))
+
+
+def _folder(root: Path) -> Place:
+    if not root.is_dir():
+        raise NotFoundError(
+            f"there is no folder {root}: give --at aws, --at local, or the folder that "
+            "trainwarden.watch(out=...) wrote to"
+        )
+    objects, ledger = FolderObjects(root), MemoryLedger()
+
+    def refresh() -> None:
+        judge_all(objects, ledger)
+
+    refresh()
+    return Place(f"the folder {root}", f"--at {root}", ledger, objects, refresh=refresh)
+
+
+def _embedded_state() -> Mapping[str, Any] | None:
+    path = Path(".trainwarden") / "state.json"
+    if not path.is_file():
+        return None
+    state = json.loads(path.read_text())
+    return state if isinstance(state, dict) else None
+
+
+def _local(stack: str) -> Place:
+    state = _embedded_state()
+    if state is None:
+        raise NotFoundError(
+            "no embedded AWS runs from this folder: start one with "
+            "`trainwarden local up` and `trainwarden local deploy`"
+        )
+    import boto3
+
+    session = boto3.Session("test", "test", region_name=state.get("region", "us-east-1"))
+    endpoint = str(state["endpoint"])
+    return _deployed(session, endpoint, stack, f"the embedded AWS at {endpoint}", "--at local")
+
+
+def _aws(stack: str, region: str | None, profile: str | None) -> Place:
+    import boto3
+    from botocore.exceptions import ProfileNotFound
+
+    try:
+        session = boto3.Session(profile_name=profile, region_name=region)
+    except ProfileNotFound as exc:
+        raise NotFoundError(f"{exc}: see `aws configure list-profiles`") from exc
+    if session.region_name is None:
+        raise NotFoundError("no AWS region is set: pass --region, or set AWS_REGION")
+    return _deployed(session, None, stack, f"AWS {session.region_name}", "--at aws")
+
+
+def _deployed(
+    session: boto3.Session, endpoint: str | None, stack: str, title: str, flag: str
+) -> Place:
+    from trainwarden.store.dynamo import DynamoLedger
+    from trainwarden.store.s3 import S3Objects
+
+    outputs = stack_outputs(session, endpoint, stack, title)
+    return Place(
+        title,
+        flag,
+        DynamoLedger(outputs["TableName"], client(session, "dynamodb", endpoint)),
+        S3Objects(outputs["BucketName"], client(session, "s3", endpoint)),
+        session,
+        endpoint,
+        outputs,
+    )
+
+
+def stack_outputs(
+    session: boto3.Session, endpoint: str | None, stack: str, title: str
+) -> Mapping[str, str]:
+    """Read the outputs of the deployed stack.
+
+    Raises:
+        NotFoundError: no such stack, no credentials, or nobody answers.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        found = client(session, "cloudformation", endpoint).describe_stacks(StackName=stack)
+    except ClientError as exc:
+        if exc.response["Error"]["Code"] != "ValidationError":
+            raise NotFoundError(f"cannot look at {title}: {exc}") from exc
+        raise NotFoundError(
+            f"no stack named {stack} on {title}: deploy it first "
+            "(`cdk deploy`, or `trainwarden local deploy`), or name yours with --stack"
+        ) from exc
+    except BotoCoreError as exc:
+        raise NotFoundError(f"cannot look at {title}: {exc}") from exc
+    outputs = {o["OutputKey"]: o["OutputValue"] for o in found["Stacks"][0].get("Outputs", [])}
+    missing = {"TableName", "BucketName"} - outputs.keys()
+    if missing:
+        status = found["Stacks"][0]["StackStatus"]
+        raise NotFoundError(
+            f"stack {stack} on {title} is {status} and lacks {', '.join(sorted(missing))}: "
+            "deploy it again"
+        )
+    return outputs

@@ -1,0 +1,84 @@
+"""Rows of the command line's tables, made from records: no I/O, no formatting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from trainwarden.cli.render import when
+from trainwarden.model import Json, Status, Verdict
+from trainwarden.pipeline import verdicts
+from trainwarden.rules import parameters, registry
+from trainwarden.store.ports import Entry, JobRecord
+
+JOB_COLUMNS = ("job", "status", "outcome", "verdict", "rules", "last_seen")
+VERDICT_COLUMNS = ("rule", "status", "since_step", "findings", "inspected", "note")
+FINDING_COLUMNS = ("step", "rule", "severity", "tensor", "value", "limit", "message")
+RULE_COLUMNS = ("rule", "code", "severity", "tier", "needs", "parameters")
+WORST = (Status.ERROR, Status.ISSUES_FOUND, Status.IN_PROGRESS, Status.NO_ISSUES_FOUND)
+
+
+def job_row(record: JobRecord) -> dict[str, Json]:
+    """One job: where it stands and its worst verdict with the rules that say so."""
+    standing = verdicts(record)
+    worst = _worst(standing)
+    names = [v.rule for v in standing if v.status is worst and worst in WORST[:2]]
+    return {
+        "job": record.job,
+        "status": record.status.value,
+        "outcome": record.outcome or None,
+        "verdict": str(worst) if worst else None,
+        "rules": ", ".join(names) or None,
+        "last_seen": when(record.last_seen),
+    }
+
+
+def _worst(standing: Sequence[Verdict]) -> Status | None:
+    seen = {verdict.status for verdict in standing}
+    issues = (Status.ISSUES_FOUND, Status.ERROR, Status.IN_PROGRESS)
+    for status in (*issues, Status.NO_ISSUES_FOUND, Status.STOPPED):
+        if status in seen:
+            return status
+    return None
+
+
+def verdict_rows(record: JobRecord) -> list[dict[str, Json]]:
+    """One row a rule, what found something first."""
+    rows = [
+        {
+            "rule": verdict.rule,
+            "code": verdict.code,
+            "status": str(verdict.status) if verdict.evaluated else "not evaluated",
+            "since_step": verdict.since_step if verdict.since_step >= 0 else None,
+            "findings": verdict.findings,
+            "inspected": verdict.inspected,
+            "note": verdict.note or None,
+        }
+        for verdict in verdicts(record)
+    ]
+    order = {"IssuesFound": 0, "Error": 1, "InProgress": 2, "not evaluated": 3}
+    return sorted(rows, key=lambda row: (order.get(str(row["status"]), 4), str(row["rule"])))
+
+
+def finding_rows(entries: Iterable[Entry]) -> list[dict[str, Json]]:
+    """Every recorded finding, in order of its step."""
+    return [dict(entry.body) for entry in entries]
+
+
+def rule_rows() -> list[dict[str, Json]]:
+    """One row a rule in the catalogue."""
+    return [
+        {
+            "rule": name,
+            "code": rule.meta.code,
+            "severity": str(rule.meta.severity),
+            "tier": str(rule.meta.tier),
+            "needs": ", ".join(f"{need.collection}.{need.stat}" for need in rule.meta.needs),
+            "parameters": " ".join(f"{p.name}={p.default}" for p in parameters(rule)),
+        }
+        for name, rule in sorted(registry().items())
+    ]
+
+
+def has_issues(rows: Iterable[Mapping[str, Json]]) -> bool:
+    """Whether any verdict should fail a pipeline."""
+    return any(row["status"] in {"IssuesFound", "Error"} for row in rows)
