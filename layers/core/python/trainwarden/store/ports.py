@@ -64,7 +64,7 @@ class JobRecord:
         training: SageMaker's description (``TrainingJob`` as JSON); empty outside SageMaker.
         manifest: ``Manifest.summary()`` as JSON; empty until it came.
         watermarks: worker → [seq, index]: the next saved step to fold.
-        ended: worker → last seq it wrote (−1: none), from its end object.
+        ended: worker → last seq it wrote (-1: none), from its end object.
         rules: The engine's state, JSON.
         outcome: Why it ended: ``Completed``, ``Failed``, ``Stopped``, ``finished``, …
     """
