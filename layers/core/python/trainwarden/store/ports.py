@@ -42,7 +42,7 @@ class ObjectStore(Protocol):
 class JobStatus(str, Enum):
     """Where a job stands in the ledger."""
 
-    ANNOUNCED = "Announced"  # data or manifest came, SageMaker's description is still awaited
+    ANNOUNCED = "Announced"  # the manifest or SageMaker's description is still awaited
     OPEN = "Open"
     CLOSING = "Closing"  # ended; the last objects are being folded
     CLOSED = "Closed"
@@ -67,6 +67,8 @@ class JobRecord:
         ended: worker → last seq it wrote (-1: none), from its end object.
         rules: The engine's state, JSON.
         outcome: Why it ended: ``Completed``, ``Failed``, ``Stopped``, ``finished``, …
+        progress: The pipeline's own bookkeeping, JSON (``pipeline.progress``): last folded step,
+            attempts, late workers, counters.
     """
 
     job: str
@@ -83,6 +85,7 @@ class JobRecord:
     ended: Mapping[int, int] = field(default_factory=dict)
     rules: Mapping[str, Json] = field(default_factory=dict)
     outcome: str = ""
+    progress: Mapping[str, Json] = field(default_factory=dict)
 
 
 class EntryKind(str, Enum):
