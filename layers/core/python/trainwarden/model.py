@@ -86,7 +86,7 @@ class TensorInfo:
         dtype: safetensors' name in lower case: ``float32``, ``bfloat16``, ``int64``, …
         module: Dotted path of the owning module, empty if there is none.
         kind: Class name of the owning module: ``Linear``, ``ReLU``, ``BatchNorm2d``, …
-        depth: Position of the owning module in forward order, from 0 at the input; −1 unknown.
+        depth: Position of the owning module in forward order, from 0 at the input; -1 unknown.
         trainable: False for parameters with ``requires_grad=False`` when the hook attached.
     """
 
@@ -122,6 +122,11 @@ class Layout:
         for row, tensor in enumerate(self.tensors):
             found.setdefault(str(tensor.collection), []).append(row)
         return {name: np.array(rows, dtype=np.int64) for name, rows in found.items()}
+
+    @cached_property
+    def names_by_collection(self) -> Mapping[str, tuple[str, ...]]:
+        """Tensor names of each collection, in the order of ``rows``."""
+        return {c: tuple(self.names[r] for r in rows) for c, rows in self._by_collection.items()}
 
     def rows(self, collection: str) -> IntArray:
         """Rows of a collection, ascending, (T,) int64; empty if there is none."""
@@ -193,7 +198,8 @@ class Observation:
         """Rows of ``collection`` captured at this step, (T,) int64."""
         rows = self.layout.rows(collection)
         rows = rows[rows < self.stats.shape[0]]
-        return rows[~np.isnan(self.stats[rows, 0])] if rows.size else rows
+        missing: npt.NDArray[np.bool_] = np.isnan(self.stats[rows, 0])
+        return rows[~missing]
 
 
 @dataclass(frozen=True)
@@ -237,7 +243,7 @@ class Verdict:
         rule: Key of the rule in the job's configuration.
         code: The rule's code.
         status: SageMaker's word.
-        since_step: First bad step when ``ISSUES_FOUND``, else −1.
+        since_step: First bad step when ``ISSUES_FOUND``, else -1.
         findings: Findings so far, recorded or only counted.
         inspected: Saved steps at which everything the rule needs was there.
         note: Why, for a person: the first finding's message, the crash, or what to capture.
@@ -296,8 +302,17 @@ class Rule(Generic[S]):
         """Fold one step into ``state``; same input, same output, no I/O, no clock."""
         raise NotImplementedError
 
+    def inspects(self, obs: Observation) -> bool:
+        """Say whether everything the rule needs is there; counted as ``Verdict.inspected``."""
+        return all(
+            bool(obs.scalars.get(need.collection))
+            if need.stat == "value"
+            else obs.captured(need.collection).size > 0
+            for need in self.meta.needs
+        )
+
     def wait(self, state: S, now: float) -> tuple[S, Sequence[Finding]]:
-        """Let time pass without a step; ``now`` in seconds since the epoch. Most rules do not care."""
+        """Let time pass without a step; ``now`` in seconds since the epoch. Most do not care."""
         del now
         return state, ()
 

@@ -34,6 +34,7 @@ class ColumnSpec(NamedTuple):
 
 _UPDATE = "no previous value: first saved step, or updates not captured"
 _CHANNEL = "not a ReLU-like activation"
+_BOUNDS = "no bounds declared for the tensor"
 _ROWS = "not a weight matrix, or not the first saved step"
 
 COLUMNS: tuple[ColumnSpec, ...] = (
@@ -44,8 +45,8 @@ COLUMNS: tuple[ColumnSpec, ...] = (
     ColumnSpec("n_zero", "elements", Merge.SUM, "elements equal to zero"),
     ColumnSpec("n_neg", "elements", Merge.SUM, "finite elements below zero"),
     ColumnSpec("n_tiny", "elements", Merge.SUM, "non-zero subnormals of the tensor's own dtype"),
-    ColumnSpec("n_sat_lo", "elements", Merge.SUM, "elements at or below the declared lower bound"),
-    ColumnSpec("n_sat_hi", "elements", Merge.SUM, "elements at or above the declared upper bound"),
+    ColumnSpec("n_sat_lo", "elements", Merge.SUM, "elements at or below the lower bound", _BOUNDS),
+    ColumnSpec("n_sat_hi", "elements", Merge.SUM, "elements at or above the upper bound", _BOUNDS),
     ColumnSpec("min", "x", Merge.MIN, "smallest finite element", "no finite element"),
     ColumnSpec("max", "x", Merge.MAX, "largest finite element", "no finite element"),
     ColumnSpec("absmin_nz", "x", Merge.MIN, "smallest |x| > 0", "no finite non-zero element"),
@@ -54,7 +55,9 @@ COLUMNS: tuple[ColumnSpec, ...] = (
     ColumnSpec("sum_d2", "x²", Merge.MOMENT, "sum of (x - shift)² over finite elements"),
     ColumnSpec("sum_abs", "x", Merge.SUM, "sum of |x| over finite elements"),
     ColumnSpec("max_block_l2", "x", Merge.MAX, "largest L2 norm of a 65,536-element block"),
-    ColumnSpec("u_n", "elements", Merge.SUM, "elements compared with the previous saved step", _UPDATE),
+    ColumnSpec(
+        "u_n", "elements", Merge.SUM, "elements compared with the previous saved step", _UPDATE
+    ),
     ColumnSpec("u_sum", "x", Merge.SUM, "sum of (x - previous)", _UPDATE),
     ColumnSpec("u_sum2", "x²", Merge.SUM, "sum of (x - previous)²", _UPDATE),
     ColumnSpec("u_maxabs", "x", Merge.MAX, "largest |x - previous|", _UPDATE),
@@ -64,9 +67,15 @@ COLUMNS: tuple[ColumnSpec, ...] = (
     ColumnSpec("fp_sum", "bits", Merge.XOR, "weighted sum of the same words (bit pattern)"),
     ColumnSpec("ch_n", "channels", Merge.MAX, "channels", _CHANNEL),
     ColumnSpec("ch_dead", "channels", Merge.MAX, "channels with no active element", _CHANNEL),
-    ColumnSpec("ch_low", "channels", Merge.MAX, "channels active in under 1 % of elements", _CHANNEL),
-    ColumnSpec("row_norm_min", "x", Merge.MIN, "smallest L2 norm of an output unit's weights", _ROWS),
-    ColumnSpec("row_norm_max", "x", Merge.MAX, "largest L2 norm of an output unit's weights", _ROWS),
+    ColumnSpec(
+        "ch_low", "channels", Merge.MAX, "channels active in under 1 % of elements", _CHANNEL
+    ),
+    ColumnSpec(
+        "row_norm_min", "x", Merge.MIN, "smallest L2 norm of an output unit's weights", _ROWS
+    ),
+    ColumnSpec(
+        "row_norm_max", "x", Merge.MAX, "largest L2 norm of an output unit's weights", _ROWS
+    ),
     ColumnSpec("row_dup", "rows", Merge.SUM, "output units whose weights equal another's", _ROWS),
     ColumnSpec("flags", "bits", Merge.OR, "Flag bits"),
 )
