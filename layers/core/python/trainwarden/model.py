@@ -199,7 +199,8 @@ class Observation:
         rows = self.layout.rows(collection)
         rows = rows[rows < self.stats.shape[0]]
         missing: npt.NDArray[np.bool_] = np.isnan(self.stats[rows, 0])
-        return rows[~missing]
+        found: IntArray = rows[~missing]
+        return found
 
 
 @dataclass(frozen=True)

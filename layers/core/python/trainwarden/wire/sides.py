@@ -1,0 +1,211 @@
+"""Side tables of a steps object: scalars, per-channel activity, label counts, histograms.
+
+Each has its names in the header and its numbers in tensors; an entry is (step index, name index,
+...), so a name costs nothing at the steps that lack it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwarden.model import Channels, IntArray, Json, Observation
+from trainwarden.wire.container import Container, Entry, entry
+from trainwarden.wire.fields import Fields, malformed
+from trainwarden.wire.tables import deflate, inflate
+
+MAX_NAMES = 20_000
+MAX_ENTRIES = 200_000
+MAX_VALUES = 4_000_000
+_NAME_CHARS = 1024
+_INDEX_WIDTH = 4
+_WIDTHS = (1, 2, 4, 8)
+
+Scalars = Mapping[str, Mapping[str, float]]
+Header = dict[str, Json]
+Tensors = dict[str, Entry]
+
+
+def _tensor(found: Container, name: str, dtype: str, shape: tuple[int, ...]) -> Entry:
+    item = found.tensors.get(name)
+    if item is None or item.dtype != dtype or item.shape != shape:
+        seen = "none" if item is None else f"{item.dtype} {item.shape}"
+        raise malformed(f"tensor {name!r}, {dtype} {shape}", seen)
+    return item
+
+
+def _packed(found: Container, name: str) -> Entry:
+    item = found.tensors.get(name)
+    if item is None:
+        raise malformed(f"tensor {name!r}", "none")
+    return item
+
+
+def pack_scalars(observations: Sequence[Observation], header: Header, tensors: Tensors) -> None:
+    """Write scalars as F64 [step, name], with a mask where a step lacks some."""
+    names = sorted({(str(c), n) for obs in observations for c, m in obs.scalars.items() for n in m})
+    if not names:
+        return
+    column = {name: i for i, name in enumerate(names)}
+    values = np.zeros((len(observations), len(names)))
+    present = np.zeros(values.shape, dtype=np.bool_)
+    for step, obs in enumerate(observations):
+        for collection, members in obs.scalars.items():
+            for name, value in members.items():
+                i = column[str(collection), name]
+                values[step, i], present[step, i] = value, True
+    header["scalars"] = [list(name) for name in names]
+    tensors["scalars"] = entry(values)
+    if not present.all():
+        tensors["scalars.present"] = entry(present)
+
+
+def unpack_scalars(found: Container, header: Fields, steps: int) -> list[Scalars]:
+    """Undo ``pack_scalars``; NaN and ±inf are values.
+
+    Raises:
+        MalformedObjectError: names or shapes that do not fit.
+    """
+    result: list[dict[str, dict[str, float]]] = [{} for _ in range(steps)]
+    if "scalars" not in header:
+        return list(result)
+    names = _scalar_names(header)
+    shape = (steps, len(names))
+    values = _tensor(found, "scalars", "F64", shape).array().tolist()
+    if "scalars.present" in found.tensors:
+        present = _tensor(found, "scalars.present", "BOOL", shape).array().view(np.uint8).tolist()
+    else:
+        present = [[1] * len(names)] * steps
+    for scalars, row, mask in zip(result, values, present, strict=True):
+        for (collection, name), value, there in zip(names, row, mask, strict=True):
+            if there:
+                scalars.setdefault(collection, {})[name] = value
+    return list(result)
+
+
+def _scalar_names(header: Fields) -> list[tuple[str, str]]:
+    names = []
+    for pair in header.items("scalars", MAX_NAMES):
+        if (
+            not isinstance(pair, list)
+            or len(pair) != 2  # noqa: PLR2004 - collection, name
+            or not all(isinstance(part, str) and len(part) <= _NAME_CHARS for part in pair)
+        ):
+            raise malformed("scalars as [collection, name]", repr(pair))
+        names.append((pair[0], pair[1]))
+    if len(set(names)) != len(names):
+        raise malformed("unique scalars", "a name that occurs twice")
+    return names
+
+
+def _pack_index(
+    kind: str, names: Sequence[str], index: list[tuple[int, int, int, int]], tensors: Tensors
+) -> Header:
+    tensors[f"{kind}.index"] = deflate(np.array(index, dtype=np.int64).reshape(-1, _INDEX_WIDTH))
+    return {"names": list(names), "entries": len(index)}
+
+
+def _unpack_index(
+    found: Container, kind: str, side: Fields, steps: int
+) -> tuple[list[str], IntArray]:
+    """Names and entries (E, 4) int64 of (step, name, a, b); steps and names are in range."""
+    names = side.texts("names", MAX_NAMES, _NAME_CHARS)
+    count = side.integer("entries", 0, MAX_ENTRIES)
+    size = count * _INDEX_WIDTH * 8
+    body = inflate(_packed(found, f"{kind}.index"), size, f"the index of {kind}")
+    index = np.frombuffer(body, "<i8").reshape(count, _INDEX_WIDTH).astype(np.int64)
+    limits = np.array([steps, len(names)])
+    if np.any(index[:, :2] < 0) or np.any(index[:, :2] >= limits):
+        raise malformed(f"{kind} of known steps and names", "an index out of range")
+    return names, index
+
+
+def _unique(kind: str, keys: npt.NDArray[np.int64]) -> None:
+    if len(np.unique(keys, axis=0)) != len(keys):
+        raise malformed(f"{kind} once a step", "an entry that occurs twice")
+
+
+def pack_channels(observations: Sequence[Observation], header: Header, tensors: Tensors) -> None:
+    """Write per-channel activity: an index and the counts in the narrowest width that holds."""
+    names = sorted({name for obs in observations for name in obs.channels})
+    if not names:
+        return
+    index, counts = [], []
+    for step, obs in enumerate(observations):
+        for i, name in enumerate(names):
+            if name in obs.channels:
+                active, seen = obs.channels[name]
+                index.append((step, i, len(active), int(seen)))
+                counts.append(np.asarray(active, dtype=np.int64))
+    joined = np.concatenate(counts)
+    if joined.size and joined.min() < 0:
+        raise malformed("counts from 0", str(joined.min()))
+    top = int(joined.max()) if joined.size else 0
+    width = next(w for w in _WIDTHS if top < 2 ** (8 * w - (w == _WIDTHS[-1])))
+    tensors["channels.active"] = deflate(joined.astype(f"<u{width}"))
+    header["channels"] = {**_pack_index("channels", names, index, tensors), "width": width}
+
+
+def unpack_channels(found: Container, header: Fields, steps: int) -> list[Mapping[str, Channels]]:
+    """Undo ``pack_channels``.
+
+    Raises:
+        MalformedObjectError: names, counts or lengths that do not fit.
+    """
+    result: list[dict[str, Channels]] = [{} for _ in range(steps)]
+    if "channels" not in header:
+        return list(result)
+    side = Fields(header.mapping("channels"), "channels")
+    names, index = _unpack_index(found, "channels", side, steps)
+    _unique("channels", index[:, :2])
+    width = side.integer("width", 1, 8)
+    sizes = index[:, 2]
+    if width not in _WIDTHS or np.any(index[:, 2:] < 0) or np.any(sizes > MAX_VALUES):
+        raise malformed("channel counts from 0 in 1, 2, 4 or 8 bytes", f"width {width}")
+    total = sum(sizes.tolist())
+    body = inflate(_packed(found, "channels.active"), total * width, "channel activity")
+    active = np.frombuffer(body, f"<u{width}").astype(np.int64)
+    if np.any(active < 0) or np.any(active > np.repeat(index[:, 3], sizes)):
+        raise malformed("channels active in at most what was seen", "a larger count")
+    begin = 0
+    for step, name, size, seen in index.tolist():
+        result[step][names[name]] = Channels(active[begin : begin + size], seen)
+        begin += size
+    return list(result)
+
+
+def pack_labels(observations: Sequence[Observation], header: Header, tensors: Tensors) -> None:
+    """Write label counts as entries (step, name, value, count)."""
+    names = sorted({name for obs in observations for name in obs.labels})
+    if not names:
+        return
+    index = [
+        (step, i, int(value), int(count))
+        for step, obs in enumerate(observations)
+        for i, name in enumerate(names)
+        for value, count in sorted(obs.labels.get(name, {}).items())
+    ]
+    header["labels"] = _pack_index("labels", names, index, tensors)
+
+
+def unpack_labels(
+    found: Container, header: Fields, steps: int
+) -> list[Mapping[str, Mapping[int, int]]]:
+    """Undo ``pack_labels``.
+
+    Raises:
+        MalformedObjectError: names or counts that do not fit.
+    """
+    result: list[dict[str, dict[int, int]]] = [{} for _ in range(steps)]
+    if "labels" not in header:
+        return list(result)
+    side = Fields(header.mapping("labels"), "labels")
+    names, index = _unpack_index(found, "labels", side, steps)
+    _unique("labels", index[:, :3])
+    if np.any(index[:, 3] < 0):
+        raise malformed("label counts from 0", "a negative count")
+    for step, name, value, count in index.tolist():
+        result[step].setdefault(names[name], {})[value] = count
+    return list(result)
