@@ -34,13 +34,13 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = {
         "I32": "<i4",
         "U32": "<u4",
         "F16": "<f2",
-        "BF16": "<u2",
         "I16": "<i2",
-        "U16": "<u2",
+        "U16": "<u2",  # before BF16, so that ``entry`` finds it first
+        "BF16": "<u2",
+        "I8": "i1",
+        "U8": "u1",  # before F8, same
         "F8_E4M3": "u1",
         "F8_E5M2": "u1",
-        "I8": "i1",
-        "U8": "u1",
         "BOOL": "?",
     }.items()
 }
