@@ -44,6 +44,7 @@ __all__ = [
     "StepsObject",
     "decode",
     "encode",
+    "run_of",
 ]
 
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
@@ -181,6 +182,18 @@ def decode(body: bytes, layout: Layout, *, key: StepsKey) -> StepsObject:
         observations=_observations(found, header, layout, rows, steps),
         dropped=dropped,
     )
+
+
+def run_of(body: bytes) -> str:
+    """Return the run that wrote a steps object, without reading it; its layout may be any.
+
+    Raises:
+        MalformedObjectError: no steps object.
+    """
+    if len(body) > MAX_OBJECT_BYTES:
+        raise malformed(f"an object of at most {MAX_OBJECT_BYTES} bytes", str(len(body)))
+    header = unpack(body).metadata.get(_HEADER, "")
+    return Fields(parse_json(header.encode(), _WHAT), _WHAT).text("run", MAX_RUN_CHARS)
 
 
 def _check_key(header: Fields, key: StepsKey) -> None:
