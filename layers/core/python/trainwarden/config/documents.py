@@ -1,0 +1,169 @@
+"""Rules written as JSON: by a script in ``watch(rules=…)`` or in the deployment's defaults.
+
+A list chooses rules, a mapping tunes them and leaves the others running. Forms of one entry::
+
+    "Overfit"
+    {"Overfit": {"ratio_threshold": "20%", "action": "stop"}}
+    {"rule": "Overfit", "key": "overfit-strict", "patience": 5}
+    {"RuleConfiguration": {"RuleName": "Overfit", "Threshold": 0.2, "EvaluationFrequency": 100}}
+    {"RuleConfigurationName": "Overfit", "RuleParameters": {"rule_to_invoke": "Overfit"}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from trainwarden.config.debugger import read_rule_configuration
+from trainwarden.config.model import canonical
+from trainwarden.config.names import Names, rule_key
+from trainwarden.config.wishes import SWITCH_OFF, Source, Wish, listed
+from trainwarden.model import Json
+from trainwarden.rules import Parameter, parameters, registry
+
+DEFAULT = "default"
+_EXPECTED = "a list of rules, or a mapping of rules to settings"
+_NAMED_BY = {"rule": "", "rulename": "", "name": "", "key": "", "parameters": ""}
+
+
+def read_rules(source: Source, names: Names, document: Json) -> None:
+    """Read a rules document into ``source``; whatever is wrong in it becomes a problem."""
+    try:
+        document = _parsed(document)
+    except ValueError:
+        source.reject("rules", document, "valid JSON")
+        return
+    if isinstance(document, Mapping):
+        for word, settings in document.items():
+            _named(source, names, f"rules {word}", str(word), settings)
+    elif isinstance(document, list | tuple):
+        for position, entry in enumerate(document):
+            _entry(source, names, f"rules[{position}]", entry)
+    elif document is not None:
+        source.reject("rules", document, _EXPECTED)
+
+
+def _parsed(document: Json) -> Json:
+    """Return text as the JSON or the list of words it is; unwrap ``RuleConfiguration(s)``."""
+    if isinstance(document, str):
+        is_json = document.lstrip().startswith(("{", "["))
+        document = json.loads(document) if is_json else listed(document) or None
+    if isinstance(document, Mapping) and "RuleConfigurations" in document:
+        return document["RuleConfigurations"]
+    if isinstance(document, Mapping) and "RuleConfiguration" in document:
+        return [document]
+    return document
+
+
+def _entry(source: Source, names: Names, where: str, entry: Json) -> None:
+    """Read one element of a list; it is chosen if it can be read."""
+    if isinstance(entry, str):
+        _word(source, names, where, entry)
+    elif isinstance(entry, Mapping):
+        if wish := _mapping(source, names, where, entry):
+            source.choose(wish.key)
+    else:
+        source.reject(where, entry, "the name of a rule, or a mapping")
+
+
+def _word(source: Source, names: Names, where: str, word: str) -> None:
+    if canonical(word) in {DEFAULT, "all"}:
+        choose_all(source)
+    elif canonical(word) == "none":
+        source.chosen = source.chosen if source.chosen is not None else []
+    elif found := names.find(word):
+        source.choose(found[0])
+        source.wish(*found)
+    else:
+        names.reject(source, where, word)
+
+
+def _mapping(source: Source, names: Names, where: str, entry: Mapping[str, Json]) -> Wish | None:
+    if "RuleConfigurationName" in entry or "RuleParameters" in entry:
+        return read_rule_configuration(source, names, where, entry)
+    if "RuleConfiguration" in entry:
+        return _short_form(source, names, f"{where} RuleConfiguration", entry["RuleConfiguration"])
+    if any(canonical(str(key)) in {"rule", "rulename", "name"} for key in entry):
+        return _flat(source, names, where, entry)
+    if len(entry) == 1:
+        ((word, settings),) = entry.items()
+        return _named(source, names, where, str(word), settings)
+    source.reject(where, sorted(map(str, entry)), "an entry with the key rule")
+    return None
+
+
+def choose_all(source: Source) -> None:
+    """Choose every registered rule."""
+    for name in registry():
+        source.choose(name)
+
+
+def _named(source: Source, names: Names, where: str, word: str, settings: Json) -> Wish | None:
+    found = names.find(word)
+    own = settings.get("rule") if isinstance(settings, Mapping) else None
+    if found is None and isinstance(own, str) and (base := names.find(own)):
+        found = rule_key(word, base[1]), base[1]
+        names.add(*found)
+    if found is None:
+        names.reject(source, where, word)
+        return None
+    wish = source.wish(*found)
+    if settings is False or str(settings).lower() in SWITCH_OFF:
+        wish.on = False
+    elif isinstance(settings, Mapping):
+        source.set_all(where, wish, _settings(settings))
+    elif settings is not None and settings is not True:
+        source.reject(where, settings, "a mapping of settings, true or false")
+    return wish
+
+
+def _flat(source: Source, names: Names, where: str, entry: Mapping[str, Json]) -> Wish | None:
+    by_form = {canonical(str(key)): value for key, value in entry.items()}
+    word = str(by_form.get("rule") or by_form.get("rulename") or by_form.get("name"))
+    found = names.find(word)
+    if found is None:
+        names.reject(source, where, word)
+        return None
+    key = rule_key(str(by_form.get("key", found[0])), found[1])
+    names.add(key, found[1])
+    wish = source.wish(key, found[1])
+    source.set_all(where, wish, _settings(entry))
+    return wish
+
+
+def _settings(entry: Mapping[str, Json]) -> dict[str, Json]:
+    """Return an entry's settings, those under ``parameters`` lifted up beside the others."""
+    lifted: dict[str, Json] = {}
+    for key, value in entry.items():
+        form = canonical(str(key))
+        if form == "parameters" and isinstance(value, Mapping):
+            lifted.update({str(name): item for name, item in value.items()})
+        elif form not in _NAMED_BY:
+            lifted[str(key)] = value
+    return lifted
+
+
+def _short_form(source: Source, names: Names, where: str, body: Json) -> Wish | None:
+    """Read ``{"RuleName", "Threshold", "EvaluationFrequency"}``."""
+    if not isinstance(body, Mapping) or not isinstance(body.get("RuleName"), str):
+        source.reject(where, body, "a mapping with RuleName")
+        return None
+    settings = dict(body)
+    threshold = settings.pop("Threshold", None)
+    wish = _flat(source, names, where, settings)
+    if wish and threshold is not None:
+        main = main_threshold(wish.name)
+        if main is None:
+            source.reject(f"{where} Threshold", threshold, f"nothing: {wish.name} has no threshold")
+        else:
+            source.set(f"{where} Threshold", wish, main.name, threshold)
+    return wish
+
+
+def main_threshold(name: str) -> Parameter | None:
+    """Return the parameter that ``Threshold`` means: the first one called threshold."""
+    numbers = [p for p in parameters(registry()[name]) if p.type.startswith(("float", "int"))]
+    named = [p for p in numbers if "threshold" in p.name]
+    if exact := [p for p in named if p.name == "threshold"]:
+        return exact[0]
+    return named[0] if named else None

@@ -1,0 +1,134 @@
+"""What a job's configuration is once all of its sources were read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from trainwarden.engine import RuleSpec
+from trainwarden.model import Json, Mode, Severity
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing in a job's configuration that was not understood; the rest works.
+
+    Attributes:
+        source: Where it stands: ``tag``, ``DebugRuleConfigurations``, ``DebugHookConfig``,
+            ``script`` (what was passed to ``watch``) or ``deployment``.
+        key: The tag, rule or path within the source.
+        found: What stands there.
+        expected: What would have been right.
+        nearest: The nearest right one; empty if nothing is near.
+    """
+
+    source: str
+    key: str
+    found: str
+    expected: str
+    nearest: str = ""
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"{self.source} {self.key}: expected {self.expected}, found {self.found}{hint}"
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """How one job is judged and who hears of it.
+
+    Attributes:
+        rules: The rules to run, in order of their keys' first mention.
+        stop: True only if the job carries the tag ``trainwarden:stop=allow``.
+        notify: Addresses or topic names from ``trainwarden:notify``; empty means all subscribers.
+        nonce: Part of the run's identity, from ``trainwarden:nonce``.
+        muted: Keys of rules that are evaluated but not announced and never stop; ``*`` is all.
+        problems: Everything that was not understood.
+    """
+
+    rules: tuple[RuleSpec, ...] = ()
+    stop: bool = False
+    notify: tuple[str, ...] = ()
+    nonce: str = ""
+    muted: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def is_muted(self, rule: str) -> bool:
+        """Tell whether nobody is to hear of ``rule``."""
+        return "*" in self.muted or rule in self.muted
+
+    def rule(self, key: str) -> RuleSpec | None:
+        """Return the rule of this key, None if there is none (``NoData`` has none)."""
+        return next((spec for spec in self.rules if spec.key == key), None)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the JSON form that ``from_json`` reads."""
+        return {
+            "rules": [_spec_to_json(spec) for spec in self.rules],
+            "stop": self.stop,
+            "notify": list(self.notify),
+            "nonce": self.nonce,
+            "muted": list(self.muted),
+            "problems": [asdict(problem) for problem in self.problems],
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Json]) -> JobConfig:
+        """Read what ``to_json`` wrote; absent keys have their defaults."""
+        return cls(
+            rules=tuple(_spec_from_json(spec) for spec in body.get("rules", ())),
+            stop=body.get("stop") is True,
+            notify=tuple(body.get("notify", ())),
+            nonce=str(body.get("nonce", "")),
+            muted=tuple(body.get("muted", ())),
+            problems=tuple(Problem(**problem) for problem in body.get("problems", ())),
+        )
+
+
+def _spec_to_json(spec: RuleSpec) -> dict[str, Json]:
+    return {
+        "key": spec.key,
+        "name": spec.name,
+        "parameters": dict(spec.parameters),
+        "start_step": spec.start_step,
+        "end_step": spec.end_step,
+        "every": spec.every,
+        "modes": [str(mode) for mode in spec.modes],
+        "severity": str(spec.severity) if spec.severity else None,
+        "actions": list(spec.actions),
+    }
+
+
+def _spec_from_json(body: Mapping[str, Json]) -> RuleSpec:
+    severity = body.get("severity")
+    return RuleSpec(
+        key=body["key"],
+        name=body["name"],
+        parameters=body.get("parameters", {}),
+        start_step=body.get("start_step", 0),
+        end_step=body.get("end_step"),
+        every=body.get("every", 1),
+        modes=tuple(Mode(mode) for mode in body.get("modes", ())),
+        severity=Severity(severity) if severity else None,
+        actions=tuple(body.get("actions", ())),
+    )
+
+
+def canonical(name: str) -> str:
+    """Return ``name`` as names are compared: case, ``_``, ``-`` and ``Amazon-`` do not count."""
+    folded = "".join(c for c in name.lower() if c not in "_- ")
+    return folded.removeprefix("amazon")
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """Return the choice most like ``word``, empty if none is like it."""
+    by_form = {canonical(choice): choice for choice in choices}
+    found = difflib.get_close_matches(canonical(word), by_form, n=1, cutoff=0.6)
+    return by_form[found[0]] if found else ""
+
+
+def shown(value: object, chars: int = 120) -> str:
+    """Return ``value`` as it is quoted in a problem: short and printable."""
+    quoted = repr(value)
+    return quoted if len(quoted) <= chars else quoted[: chars - 1] + "…"

@@ -1,0 +1,143 @@
+"""Tags of the SageMaker job: ``trainwarden:rules``, ``trainwarden:rule:<key>`` and others.
+
+Tag values allow letters, digits, spaces and ``_ . : / = + - @``, 256 characters. Hence words are
+separated by spaces, settings are written ``name=value``, lists ``a+b``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainwarden.config.documents import DEFAULT, choose_all
+from trainwarden.config.model import canonical
+from trainwarden.config.names import Names, rule_key
+from trainwarden.config.wishes import ADDRESS, PHONE, SWITCH_OFF, TOPIC, Source, Wish
+
+PREFIX = "trainwarden:"
+RULE = "trainwarden:rule:"
+KNOWN = tuple(PREFIX + word for word in ("rules", "rule:", "stop", "notify", "nonce", "mute"))
+MAX_VALUE_CHARS = 256
+_VALUE = re.compile(r"[\w\s.:/=+\-@]*")
+_NONCE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+@dataclass
+class JobTags:
+    """What tags say beside the rules."""
+
+    stop: bool = False
+    notify: tuple[str, ...] = ()
+    nonce: str = ""
+    mute: tuple[str, ...] = ()
+
+
+def is_ours(key: str) -> bool:
+    """Tell whether a tag is, or is meant to be, one of trainwarden's."""
+    return key.strip().lower().startswith("trainwarden")
+
+
+def read_tags(source: Source, names: Names, tags: Mapping[str, str]) -> JobTags:
+    """Read all tags; one that is wrong is noted and has no effect."""
+    said = JobTags()
+    ours = {key: str(tags[key]).strip() for key in sorted(filter(is_ours, tags))}
+    for key, value in list(ours.items()):
+        if len(value) > MAX_VALUE_CHARS or not _VALUE.fullmatch(value):
+            allowed = f"at most {MAX_VALUE_CHARS} letters, digits, spaces and _.:/=+-@"
+            source.reject(key, value, allowed)
+            del ours[key]
+        elif not key.startswith(RULE) and key not in KNOWN:
+            source.reject(key, key, "a tag that trainwarden knows", KNOWN)
+    # A rule of the job's own name has to be known before it can be listed.
+    for key, value in ours.items():
+        if key.startswith(RULE):
+            _rule(source, names, key, value)
+    _rules(source, names, ours.get("trainwarden:rules", ""))
+    said.stop = _stop(source, "trainwarden:stop", ours.get("trainwarden:stop", ""))
+    said.notify = _addresses(source, "trainwarden:notify", ours.get("trainwarden:notify", ""))
+    said.nonce = _nonce(source, "trainwarden:nonce", ours.get("trainwarden:nonce", ""))
+    said.mute = tuple(ours.get("trainwarden:mute", "").split())
+    return said
+
+
+def muted(source: Source, names: Names, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys of the rules to mute; ``*`` for all."""
+    keys = []
+    for word in words:
+        if canonical(word) in {"all", DEFAULT}:
+            keys.append("*")
+        elif found := names.find(word):
+            keys.append(found[0])
+        elif canonical(word) == "nodata":
+            keys.append("NoData")
+        else:
+            names.reject(source, "trainwarden:mute", word)
+    return tuple(dict.fromkeys(keys))
+
+
+def _rules(source: Source, names: Names, value: str) -> None:
+    for word in value.split():
+        if canonical(word) in {DEFAULT, "all"} and not word.startswith("-"):
+            choose_all(source)
+        elif canonical(word) in SWITCH_OFF:
+            source.chosen = source.chosen if source.chosen is not None else []
+        elif (found := names.find(word)) is None:
+            names.reject(source, "trainwarden:rules", word)
+        elif word.startswith("-"):
+            source.wish(*found).on = False
+        else:
+            source.choose(found[0])
+
+
+def _rule(source: Source, names: Names, key: str, value: str) -> None:
+    word = key.removeprefix(RULE)
+    pairs = [pair.partition("=") for pair in re.sub(r"\s*=\s*", "=", value).split()]
+    base = next((v for name, _, v in pairs if canonical(name) == "rule" and v), "")
+    if base and (registered := names.find(base)):
+        found: tuple[str, str] | None = (rule_key(word, registered[1]), registered[1])
+        names.add(*found or ("", ""))
+    else:
+        found = names.find(word)
+    if found is None:
+        names.reject(source, key, base or word)
+        return
+    wish = source.wish(*found)
+    for name, equals, text in pairs:
+        _setting(source, key, wish, name, text if equals else None)
+
+
+def _setting(source: Source, key: str, wish: Wish, name: str, text: str | None) -> None:
+    if text is None and name.lower() in SWITCH_OFF:
+        wish.on = False
+    elif text is None:
+        if name.lower() not in {"on", "default"}:
+            source.reject(key, name, "settings like patience=3, or off")
+    elif canonical(name) != "rule":
+        source.set(f"{key} {name}", wish, name, text)
+
+
+def _stop(source: Source, key: str, value: str) -> bool:
+    if value == "allow":
+        return True
+    if canonical(value) not in {*SWITCH_OFF, "deny", "never", ""}:
+        source.reject(key, value, "allow (exactly so), or no such tag", ("allow",))
+    return False
+
+
+def _addresses(source: Source, key: str, value: str) -> tuple[str, ...]:
+    found = []
+    for word in value.split():
+        if any(pattern.fullmatch(word) for pattern in (ADDRESS, PHONE, TOPIC)):
+            found.append(word)
+        else:
+            expected = "an e-mail address, a number like +4930123456 or a topic trainwarden-…"
+            source.reject(key, word, expected)
+    return tuple(dict.fromkeys(found))
+
+
+def _nonce(source: Source, key: str, value: str) -> str:
+    if not value or _NONCE.fullmatch(value):
+        return value
+    source.reject(key, value, "1 to 128 letters, digits and _.-")
+    return ""

@@ -1,0 +1,176 @@
+"""What one source says about the rules: the settings of one rule, checked one by one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trainwarden.config.model import Problem, canonical, nearest, shown
+from trainwarden.config.units import read, unit_of
+from trainwarden.errors import ConfigError
+from trainwarden.model import Json, Mode, Severity
+from trainwarden.rules import WITHOUT_EFFECT, Parameter, build, parameters, registry
+
+ACTIONS = ("stop", "notify", "none")
+ADDRESS = re.compile(r"[^@\s:]+@[^@\s]+\.[^@\s.]+")
+PHONE = re.compile(r"\+[0-9]{6,15}")
+TOPIC = re.compile(r"trainwarden-[A-Za-z0-9_-]{1,244}")
+SWITCH_OFF = frozenset({"off", "none", "false", "no", "0", "disabled"})
+_LISTED = re.compile(r"[+,;\s]+")
+
+
+@dataclass
+class Wish:
+    """What one source wants of one rule.
+
+    Attributes:
+        key: The rule's key in this job.
+        name: The registered rule it runs.
+        parameters: Checked parameters, as ``rules.build`` takes them.
+        options: Checked fields of ``RuleSpec`` other than key, name and parameters.
+        on: False switches the rule off.
+    """
+
+    key: str
+    name: str
+    parameters: dict[str, Json] = field(default_factory=dict)
+    options: dict[str, Json] = field(default_factory=dict)
+    on: bool = True
+
+
+@dataclass
+class Source:
+    """Everything one source says.
+
+    Attributes:
+        name: As in ``Problem.source``.
+        chosen: Keys of the rules it chooses; None if it leaves the choice to weaker sources.
+        wishes: Settings by key.
+        problems: What was not understood in it.
+        plus_separates: Lists are separated by ``+``: tag values know no comma.
+    """
+
+    name: str
+    chosen: list[str] | None = None
+    wishes: dict[str, Wish] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    plus_separates: bool = False
+
+    def reject(
+        self, key: str, found: object, expected: str, choices: Iterable[str] = (), like: str = ""
+    ) -> None:
+        """Note a problem; ``choices`` are the right ones, ``like`` what to compare with them."""
+        near = nearest(like or str(found), choices)
+        self.problems.append(Problem(self.name, key, shown(found), expected, near))
+
+    def choose(self, key: str) -> None:
+        """Add a rule to the chosen ones."""
+        self.chosen = self.chosen if self.chosen is not None else []
+        if key not in self.chosen:
+            self.chosen.append(key)
+
+    def wish(self, key: str, name: str) -> Wish:
+        """Return what it wants of the rule ``key``, from now on at least that it runs."""
+        return self.wishes.setdefault(key, Wish(key, name))
+
+    def set_all(self, where: str, wish: Wish, settings: Mapping[str, Json]) -> None:
+        """Check settings one by one; a wrong one is noted, the others take effect."""
+        for name, value in settings.items():
+            self.set(f"{where} {name}".strip(), wish, name, value)
+
+    def set(self, where: str, wish: Wish, name: str, value: Json) -> None:
+        """Check one setting, a parameter of the rule or an option of every rule."""
+        own = {canonical(p.name): p for p in parameters(registry()[wish.name])}
+        word = canonical(name)
+        try:
+            if word in own:
+                wish.parameters[own[word].name] = self._parameter(wish.name, own[word], value)
+            elif word in _OPTIONS:
+                option, cast = _OPTIONS[word]
+                wish.options[option] = cast(value)
+            elif name == "stop_training_on_fire":  # SageMaker's StalledTrainingRule
+                if str(value).strip().lower() in {"true", "yes", "1", "on"}:
+                    wish.options["actions"] = ("stop",)
+            elif name not in WITHOUT_EFFECT:
+                known = [*(p.name for p in own.values()), *(o for o, _ in _OPTIONS.values())]
+                self.reject(where, name, f"a setting of {wish.name}", known)
+        except ConfigError as error:
+            self.reject(where, value, error.expected, _CHOICES.get(word, ()))
+
+    def _parameter(self, rule: str, parameter: Parameter, value: Json) -> Json:
+        if parameter.type.startswith("list") and isinstance(value, str) and self.plus_separates:
+            value = value.split("+")
+        number = read(value, unit_of(parameter))
+        checked = getattr(build(rule, {parameter.name: number}), parameter.name)
+        return list(checked) if isinstance(checked, tuple) else checked
+
+
+def listed(value: Json) -> list[str]:
+    """Return a list, or text separated by ``+``, commas or spaces, as a list of words."""
+    if isinstance(value, list | tuple):
+        return [str(item) for item in value]
+    return [word for word in _LISTED.split(str(value)) if word]
+
+
+def _actions(value: Json) -> tuple[str, ...]:
+    words: list[str] = []
+    # A telephone number begins with the separator.
+    for word in value if isinstance(value, list | tuple) else re.split(r"[,;\s]+", str(value)):
+        words.extend([str(word)] if ":" in str(word) else listed(word))
+    for word in words:
+        kind, _, address = word.partition(":")
+        if word in ACTIONS or (kind == "email" and ADDRESS.fullmatch(address)):
+            continue
+        if not (kind == "sms" and PHONE.fullmatch(address)):
+            raise ConfigError("stop, notify, none, email:ADDRESS or sms:+NUMBER", repr(word))
+    return tuple(dict.fromkeys(words))
+
+
+def _step(least: int) -> Callable[[Json], int]:
+    def cast(value: Json) -> int:
+        try:
+            number = int(str(value).strip())
+        except ValueError:
+            number = least - 1
+        if isinstance(value, bool) or number < least:
+            raise ConfigError(f"a whole number of steps ≥ {least}", repr(value))
+        return number
+
+    return cast
+
+
+def _modes(value: Json) -> tuple[str, ...]:
+    words = [word.upper() for word in listed(value)]
+    if not words or any(word not in Mode.__members__ for word in words):
+        raise ConfigError("modes like TRAIN or TRAIN+EVAL", repr(value))
+    return tuple(words)
+
+
+def _severity(value: Json) -> str:
+    word = str(value).lower()
+    if word not in {s.value for s in Severity}:
+        raise ConfigError("info, warning or error", repr(value))
+    return word
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[Json], Json]]] = {
+    "action": ("actions", _actions),
+    "actions": ("actions", _actions),
+    "startstep": ("start_step", _step(0)),
+    "endstep": ("end_step", _step(1)),
+    "every": ("every", _step(1)),
+    "evaluationfrequency": ("every", _step(1)),
+    "mode": ("modes", _modes),
+    "modes": ("modes", _modes),
+    "severity": ("severity", _severity),
+}
+
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "action": ACTIONS,
+    "actions": ACTIONS,
+    "mode": tuple(Mode.__members__),
+    "modes": tuple(Mode.__members__),
+    "severity": tuple(s.value for s in Severity),
+}

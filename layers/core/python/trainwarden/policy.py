@@ -1,0 +1,172 @@
+"""Verdict → what is to be done about it, and who may do it. Pure; nothing here touches AWS.
+
+A stop is *requested* by a rule's ``action=stop`` or, where nothing is said, by a verdict severe
+enough for the deployment. It is *permitted* only by the job's own tag ``trainwarden:stop=allow``,
+read afresh just before the stop; IAM denies it a second time to anything without that tag.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from trainwarden.config import JobConfig
+from trainwarden.engine import Engine
+from trainwarden.errors import ConfigError
+from trainwarden.model import Severity, Status, Verdict
+from trainwarden.store.ports import JobRecord, TrainingJob
+from trainwarden.wire.identity import NONCE_TAG, identity
+
+STOP_TAG = "trainwarden:stop"
+STOP_ON = ("error", "warning", "never")
+_RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
+_LIMIT = {"error": 2, "warning": 1}
+
+
+class ActionRequest(NamedTuple):
+    """One thing to be done about a verdict.
+
+    ``kind`` is ``notify`` or ``stop``; ``reason`` says for a person why it is allowed or not.
+    """
+
+    kind: str
+    rule: str
+    allowed: bool
+    reason: str
+
+
+class Response(NamedTuple):
+    """What is to be done about a verdict and who hears of it; ``notify`` empty means everybody."""
+
+    actions: tuple[ActionRequest, ...] = ()
+    muted: bool = False
+    notify: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a job may be stopped now; ``reason`` is one sentence for a person."""
+
+    allowed: bool
+    dry_run: bool
+    reason: str
+
+
+def requests(
+    config: JobConfig, verdict: Verdict, severity: Severity, *, stop_on: str = "error"
+) -> tuple[ActionRequest, ...]:
+    """Return what a verdict asks for: nothing unless it found issues or its rule crashed.
+
+    Args:
+        config: Of the job.
+        verdict: As it stands now.
+        severity: Of the finding behind it, else of the rule.
+        stop_on: Least severity at which a rule without actions of its own asks for a stop:
+            ``error``, ``warning`` or ``never``.
+    """
+    if verdict.status not in {Status.ISSUES_FOUND, Status.ERROR}:
+        return ()
+    muted = config.is_muted(verdict.rule)
+    told = ActionRequest(
+        "notify", verdict.rule, not muted, "muted by trainwarden:mute" if muted else "not muted"
+    )
+    why = _wants_stop(config, verdict, severity, stop_on)
+    if not why:
+        return (told,)
+    if muted:
+        return (told, ActionRequest("stop", verdict.rule, allowed=False, reason="muted"))
+    permission = "the job allows it" if config.stop else f"the job has no tag {STOP_TAG}=allow"
+    return (told, ActionRequest("stop", verdict.rule, config.stop, f"{why}; {permission}"))
+
+
+def respond(
+    config: JobConfig, verdict: Verdict, severity: Severity, *, stop_on: str = "error"
+) -> Response:
+    """Return ``requests`` with who hears of it, as ``events.verdict_changed`` takes it."""
+    return Response(
+        requests(config, verdict, severity, stop_on=stop_on),
+        config.is_muted(verdict.rule),
+        addresses(config, verdict.rule),
+    )
+
+
+def addresses(config: JobConfig, rule: str) -> tuple[str, ...]:
+    """Return who is told of a rule: the job's addresses and the rule's own; empty means all."""
+    spec = config.rule(rule)
+    own = [action.partition(":")[2] for action in (spec.actions if spec else ()) if ":" in action]
+    return tuple(dict.fromkeys((*config.notify, *own)))
+
+
+def _wants_stop(config: JobConfig, verdict: Verdict, severity: Severity, stop_on: str) -> str:
+    """Return why a stop is asked for, empty if it is not."""
+    if verdict.status is not Status.ISSUES_FOUND:
+        return ""
+    spec = config.rule(verdict.rule)
+    if spec is None:  # verdicts that are no rule's, such as NoData: there is nothing to save
+        return ""
+    if spec.actions:
+        return "the rule has action=stop" if "stop" in spec.actions else ""
+    if _RANK[severity] >= _LIMIT.get(stop_on, len(_RANK)):
+        return f"severity {severity}"
+    return ""
+
+
+def authorize_stop(
+    record: JobRecord, training: TrainingJob | None, rule: str, *, dry_run: bool
+) -> Decision:
+    """Decide on a stop from a job's record and SageMaker's fresh description of it.
+
+    Args:
+        record: The job in the ledger.
+        training: SageMaker's description read just now; None if there is no such job.
+        rule: Key of the rule whose verdict asks for the stop.
+        dry_run: Decide and tell, but do not stop.
+    """
+    objection = next(_objections(record, training, rule), "")
+    if objection:
+        return Decision(allowed=False, dry_run=dry_run, reason=objection)
+    allowed = f"{rule} found issues and the job carries {STOP_TAG}=allow"
+    return Decision(allowed=True, dry_run=dry_run, reason=allowed)
+
+
+def _objections(record: JobRecord, training: TrainingJob | None, rule: str) -> Iterator[str]:
+    """Yield why the job must not be stopped, the plainest reason first."""
+    if training is None:
+        yield f"SageMaker knows no training job {record.job}"
+        return
+    if training.name != record.job:
+        yield f"SageMaker described {training.name}, not {record.job}"
+    if training.status != "InProgress":
+        yield f"the job is already {training.status or 'over'}"
+    if training.tags.get(STOP_TAG) != "allow":
+        yield f"the job has no tag {STOP_TAG}=allow"
+    told = str(record.manifest.get("identity", ""))
+    known = identity(training.arn, training.hyperparameters, training.tags.get(NONCE_TAG, ""))
+    if not hmac.compare_digest(told.encode(), known.encode()):
+        yield (
+            "the data below the job's prefix was not written by this training job "
+            "(its manifest has another identity)"
+        )
+    yield from _verdict_objections(record, rule)
+
+
+def _verdict_objections(record: JobRecord, rule: str) -> Iterator[str]:
+    config = JobConfig.from_json(record.config)
+    spec = config.rule(rule)
+    if spec is None:
+        yield f"no rule {rule} runs for this job"
+        return
+    if spec.actions and "stop" not in spec.actions:
+        yield f"the rule {rule} does not ask for a stop"
+    if config.is_muted(rule):
+        yield f"the rule {rule} is muted"
+    try:
+        verdicts = Engine(config.rules).verdicts(record.rules) if record.rules else ()
+    except ConfigError as error:
+        yield f"the rules of this job cannot be built any more: {error}"
+        return
+    status = next((v.status for v in verdicts if v.rule == rule), Status.IN_PROGRESS)
+    if status is not Status.ISSUES_FOUND:
+        yield f"the verdict of {rule} is {status}, not {Status.ISSUES_FOUND}"
