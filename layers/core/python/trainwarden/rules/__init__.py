@@ -1,0 +1,111 @@
+"""The rules: one module each, found by looking into this folder and at installed plug-ins.
+
+A module here whose name starts with an underscore holds no rule. Plug-ins register a rule class
+under the entry-point group ``trainwarden.rules``; codes 9xx of each family are theirs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any
+
+from trainwarden.errors import ConfigError
+from trainwarden.model import Json, Rule
+from trainwarden.rules._parameters import Parameter, cast, nearest, parameters
+
+__all__ = ["Parameter", "build", "find", "nearest", "parameters", "registry", "runbook"]
+
+GROUP = "trainwarden.rules"
+RETIRED: Mapping[str, str] = MappingProxyType({})  # code → why it was retired; never used again
+# SageMaker parameters that are accepted and have no effect here, with the reason.
+WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
+    {
+        "base_trial": "the job itself is always the trial",
+        "save_interval": "belongs to the capture configuration",
+        "stop_training_on_fire": "say action=stop; stopping needs the job's permission",
+        "training_job_name_prefix": "jobs are stopped by exact name only",
+        "use_losses_collection": "losses are always read from the losses collection",
+        "argmax": "labels are class numbers already",
+        "predictions_regex": "predictions are not captured",
+        "threshold_misprediction": "predictions are not captured",
+    }
+)
+
+
+@lru_cache(maxsize=1)
+def registry() -> Mapping[str, type[Rule[Any]]]:
+    """Every rule by name: those of this folder, then installed plug-ins.
+
+    Raises:
+        ConfigError: a plug-in that is no rule, or whose name or code is taken or retired.
+    """
+    found: dict[str, type[Rule[Any]]] = {}
+    codes: dict[str, str] = dict(RETIRED)
+    cls: Any
+    for cls, source in _classes():
+        if not (inspect.isclass(cls) and issubclass(cls, Rule) and is_dataclass(cls)):
+            raise ConfigError("a frozen dataclass derived from Rule", repr(cls), f"see {source}")
+        meta = cls.meta
+        if meta.name in found:
+            raise ConfigError("a rule name of its own", f"{meta.name} in {source}")
+        if meta.code in codes:
+            raise ConfigError(
+                "a rule code of its own",
+                f"{meta.code} in {source}",
+                f"it belongs to {codes[meta.code]}",
+            )
+        found[meta.name], codes[meta.code] = cls, meta.name
+    return MappingProxyType(found)
+
+
+def _classes() -> Iterator[tuple[Any, str]]:
+    for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        if module_info.name.startswith("_"):
+            continue
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        for value in vars(module).values():
+            own = inspect.isclass(value) and value.__module__ == module.__name__
+            if own and issubclass(value, Rule):
+                yield value, module.__name__
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
+        yield entry.load(), f"plug-in {entry.value}"
+
+
+def find(name: str) -> type[Rule[Any]]:
+    """Return the rule class of this name.
+
+    Raises:
+        ConfigError: no such rule; names the nearest.
+    """
+    known = registry()
+    if name in known:
+        return known[name]
+    raise ConfigError("the name of a rule", repr(name), nearest(name, known))
+
+
+def build(name: str, given: Mapping[str, Json] = MappingProxyType({})) -> Rule[Any]:
+    """Build a rule from its name and parameters; strings are cast as SageMaker sends them.
+
+    Raises:
+        ConfigError: unknown rule or parameter, or a value of the wrong type or range.
+    """
+    cls = find(name)
+    own = {p.name for p in parameters(cls)}
+    return cls(**cast(cls, {k: v for k, v in given.items() if k in own or k not in WITHOUT_EFFECT}))
+
+
+def runbook(name: str) -> str:
+    """Return the rule's runbook: what it sees, why that hurts, what to do, when it is wrong.
+
+    Raises:
+        ConfigError: no such rule.
+    """
+    return inspect.cleandoc(sys.modules[find(name).__module__].__doc__ or "")

@@ -1,0 +1,100 @@
+"""Which rows of the layout a rule looks at, worked out once per layout."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from trainwarden.model import Collection, IntArray, Layout, Observation
+
+T = TypeVar("T")
+_KEPT_LAYOUTS = 8
+_memo: OrderedDict[int, tuple[Layout, dict[Hashable, Any]]] = OrderedDict()
+
+
+def once(layout: Layout, key: Hashable, make: Callable[[Layout], T]) -> T:
+    """Return ``make(layout)``, computed once per layout object and ``key``.
+
+    The layout is compared by identity, since hashing thousands of tensors at every step would cost
+    more than the rules; the entry keeps the layout alive, so that its id is not used again.
+    """
+    kept = _memo.get(id(layout))
+    if kept is None:
+        kept = _memo[id(layout)] = (layout, {})
+        if len(_memo) > _KEPT_LAYOUTS:
+            _memo.popitem(last=False)
+    made = kept[1]
+    if key not in made:
+        made[key] = make(layout)
+    found: T = made[key]
+    return found
+
+
+def matching(layout: Layout, collections: tuple[str, ...], patterns: tuple[str, ...]) -> IntArray:
+    """Rows of the union of ``collections`` and of names matched by ``patterns``, ascending.
+
+    A pattern matches from the start of the name, as in SageMaker Debugger.
+    """
+
+    def make(layout: Layout) -> IntArray:
+        compiled = [re.compile(p) for p in patterns]
+        wanted = set(collections)
+        rows = [
+            row
+            for row, tensor in enumerate(layout.tensors)
+            if str(tensor.collection) in wanted or any(p.match(tensor.name) for p in compiled)
+        ]
+        return np.array(rows, dtype=np.int64)
+
+    return once(layout, ("matching", collections, patterns), make)
+
+
+def weight_matrices(layout: Layout) -> IntArray:
+    """Trainable weights with at least two dimensions that are no embedding, from input to output.
+
+    Embedding tables get gradients in the rows of the batch's tokens only; scales and shifts of
+    normalisation layers follow other laws than matrices.
+    """
+    return _matrices(layout, Collection.WEIGHTS.value)
+
+
+def gradient_matrices(layout: Layout) -> IntArray:
+    """Gradients of the weight matrices, from input to output."""
+    return _matrices(layout, Collection.GRADIENTS.value)
+
+
+def _matrices(layout: Layout, collection: str) -> IntArray:
+    def make(layout: Layout) -> IntArray:
+        rows = [
+            (layout.tensors[row].depth, row)
+            for row in layout.rows(collection).tolist()
+            if len(layout.tensors[row].shape) > 1
+            and layout.tensors[row].trainable
+            and not layout.tensors[row].kind.startswith("Embedding")
+        ]
+        return np.array([row for _, row in sorted(rows)], dtype=np.int64)
+
+    return once(layout, ("matrices", collection), make)
+
+
+def gradient_of(layout: Layout) -> IntArray:
+    """Row of the gradient of each row's tensor, (R,) int64; -1 where there is none."""
+
+    def make(layout: Layout) -> IntArray:
+        row_of = layout.row_of
+        return np.array(
+            [row_of.get(f"gradient/{name}", -1) for name in layout.names], dtype=np.int64
+        )
+
+    return once(layout, "gradient_of", make)
+
+
+def here(obs: Observation, rows: IntArray) -> IntArray:
+    """Those of ``rows`` that this observation captured, in the same order."""
+    rows = rows[rows < obs.stats.shape[0]]
+    there: IntArray = rows[~np.isnan(obs.stats[rows, 0])]
+    return there

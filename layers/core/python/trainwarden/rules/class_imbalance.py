@@ -1,0 +1,141 @@
+"""DAT001 ClassImbalance: some classes have far fewer labels than others.
+
+**Why it hurts.** A network that always answers with the frequent class has a low loss and a high
+accuracy and is useless for the rare one.
+
+**How it is computed.** Labels are counted per class over the training steps (unit: labels). Once
+``samples`` were seen, and at least 20 for each class, the rule compares the largest class with the
+smallest. So that few labels do not look like few members, both counts are moved two standard
+deviations of a Poisson count towards each other:
+
+    ratio = (max - 2 √max) ÷ (min + 2 √(min + 1))
+
+It fires when ratio is above ``threshold_imbalance``. Only the first labels are judged, up to 20
+times ``samples``: what drifts later is no property of the data set. Labels below 0 (ignore_index)
+do not count.
+
+With more than ``many`` classes (tokens, ages) frequencies differ by nature; there, and for labels
+with a value for every position (segmentation, sequences), it fires only when one class has more
+than ``dominance`` of all labels.
+
+**Remedy.** Weight the loss (weight=, pos_weight=), resample (WeightedRandomSampler), focal loss;
+judge by per-class recall. Exclude padding with ignore_index.
+
+**False alarms to expect.** Imbalance that a weighted loss already answers.
+
+**Missing data.** Without integer labels nothing is inspected.
+
+**Source.** SageMaker Debugger's ClassImbalance: ratio 10 after 500 samples, as the plain ratio. Its
+threshold_misprediction needs predictions, which are not captured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+
+_PER_CLASS = 20
+_LAST_FACTOR = 20
+_MAX_CLASSES = 1000  # kept in the state; beyond that labels are ids, not classes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassImbalance(CheckedRule[Json]):
+    """Fire when one class has many times the labels of another."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "DAT001",
+        "ClassImbalance",
+        Severity.WARNING,
+        Tier.EVIDENCE,
+        (Need("labels", "n"),),
+        (
+            "Weight the loss: CrossEntropyLoss(weight=…), BCEWithLogitsLoss(pos_weight=…).",
+            "Resample: torch.utils.data.WeightedRandomSampler.",
+            "Judge the model by per-class recall, not by accuracy.",
+            "If the frequent class is padding, exclude it with ignore_index.",
+        ),
+        "capture labels: pass loss_fn to trainwarden.watch(), its second input are the labels",
+    )
+
+    threshold_imbalance: float = param(10.0, "Largest over smallest class.", bounds=Bounds(gt=1))
+    samples: int = param(500, "Labels before they are judged.", "labels", bounds=Bounds(ge=1))
+    labels_regex: tuple[str, ...] = param((), "Label tensors to look at.", pattern=True)
+    many: int = param(
+        20, "More classes than this differ by nature.", "classes", bounds=Bounds(ge=2)
+    )
+    dominance: float = param(
+        0.6, "Share of one class among many that is ill.", bounds=Bounds(gt=0, lt=1)
+    )
+
+    def start(self) -> Json:
+        """No label has been seen."""
+        return {}
+
+    def inspects(self, obs: Observation) -> bool:
+        """Label counts of a training step."""
+        return obs.mode is not Mode.EVAL and bool(obs.labels)
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Add this step's labels to the counts; judge while the data is young."""
+        if obs.mode is Mode.EVAL or not obs.labels:
+            return state, ()
+        counts, found = dict(state), []
+        for name, step in obs.labels.items():
+            if counts.get(name) == {} or not self._wanted(name):
+                continue  # {}: judged, or no classes
+            merged = _added(counts.get(name), step)
+            total = sum(merged["n"].values())
+            if len(merged["n"]) > _MAX_CLASSES:
+                counts[name] = {}
+                continue
+            counts[name] = merged
+            if total < max(self.samples, _PER_CLASS * len(merged["n"])):
+                continue
+            finding = self._judge(name, merged, total, obs)
+            if finding is not None:
+                found.append(finding)
+            if finding is not None or total > _LAST_FACTOR * self.samples:
+                counts[name] = {}
+        return counts, found
+
+    def _wanted(self, name: str) -> bool:
+        return not self.labels_regex or any(re.match(p, name) for p in self.labels_regex)
+
+    def _judge(self, name: str, merged: Json, total: int, obs: Observation) -> Finding | None:
+        by_count = sorted(merged["n"].items(), key=lambda item: item[1])
+        (rare, low), (frequent, high) = by_count[0], by_count[-1]
+        row = obs.layout.row_of.get(name)
+        dense = row is not None and bool(obs.layout.tensors[row].shape)
+        evidence = {"counts": dict(by_count[-5:] + by_count[:5]), "classes": len(by_count),
+                    "labels": total}  # fmt: skip
+        since = merged["at"]
+        if dense or len(by_count) > self.many:
+            share = high / total
+            if share <= self.dominance or len(by_count) <= 1:
+                return None
+            message = f"class {frequent} makes up {share:.0%} of the {total} labels seen of {name}"
+            return Finding(obs.step, name, share, self.dominance, message, since, evidence)
+        ratio = (high - 2 * math.sqrt(high)) / (low + 2 * math.sqrt(low + 1))
+        if len(by_count) < 2 or ratio <= self.threshold_imbalance:  # noqa: PLR2004 - two classes
+            return None
+        message = (
+            f"class {frequent} has {high} of the {total} labels seen of {name}, class {rare} has "
+            f"{low}: {high / max(low, 1):.0f} times as many"
+        )
+        limit = self.threshold_imbalance
+        return Finding(obs.step, name, high / max(low, 1), limit, message, since, evidence)
+
+
+def _added(state: Json, step: Mapping[int, int]) -> Json:
+    counts: dict[str, int] = dict(state["n"]) if state else {}
+    for value, count in step.items():
+        if value >= 0:
+            counts[str(value)] = counts.get(str(value), 0) + int(count)
+    return {"at": state["at"] if state else 0, "n": counts}

@@ -1,0 +1,150 @@
+"""LOS002 Overfit: the validation loss rises while the training loss falls.
+
+**Why it hurts.** From the best validation on, the job pays for memorising its training set; the
+model it ends with is worse than one it had.
+
+**How it is computed.** The training loss is averaged over the saved steps between two validation
+passes. At each pass, against the pass with the lowest validation loss so far, the rule asks that
+
+* the validation loss is at least ``rise`` above that lowest (share, 1);
+* the training loss is below its own value at that pass;
+* gap = (validation - training) ÷ |training| is above ``gap`` and wider than at that pass.
+
+It fires when all three hold at ``patience`` passes in a row.
+
+With ``ratio_threshold`` given, SageMaker's meaning instead: the gap alone, above
+``ratio_threshold`` for more than ``patience`` passes.
+
+**Remedy.** Stop at the best pass; more data or augmentation; dropout, weight decay, a smaller
+model.
+
+**False alarms to expect.** Validation sets of a few dozen rows.
+
+**Missing data.** Without validation passes nothing is inspected. NaN is passed over.
+
+**Source.** SageMaker Debugger's Overfit (gap > 0.1, patience 1) alarms on over half of healthy
+runs, since some gap is normal; "generalisation loss" GL against the own best: Prechelt, "Early
+Stopping - But When?" (1998), whose GL_5 is a rise of 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+
+LOSSES = Need("losses", "value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overfit(CheckedRule[Json]):
+    """Fire when validation has been getting worse for a while and training has not."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "LOS002",
+        "Overfit",
+        Severity.WARNING,
+        Tier.EVIDENCE,
+        (LOSSES,),
+        (
+            "Stop at the best validation pass; the checkpoint of that step is the one to keep.",
+            "Use more data, or augmentation.",
+            "Use dropout, weight decay or a smaller model.",
+        ),
+        "run validation passes in eval mode with the loss function that trainwarden.watch() got",
+    )
+
+    ratio_threshold: float | None = param(
+        None, "Limit for the gap; given, it alone decides. SageMaker's is 0.1.", bounds=Bounds(gt=0)
+    )
+    patience: int | None = param(
+        None, "Passes in a row; 3, or 1 with ratio_threshold.", "passes", bounds=Bounds(ge=1)
+    )
+    tensor_regex: tuple[str, ...] = param((), "Losses to look at.", pattern=True)
+    rise: float = param(0.1, "Rise of the validation loss over its best.", bounds=Bounds(gt=0))
+    gap: float = param(0.1, "Least gap between the losses.", bounds=Bounds(ge=0))
+
+    def start(self) -> Json:
+        """No loss has been seen."""
+        return {"sum": 0.0, "n": 0, "best": None, "count": 0, "since": -1, "passes": 0,
+                "told": False}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """A validation loss."""
+        return obs.mode is Mode.EVAL and bool(obs.scalars.get("losses"))
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Average the training loss; judge at each validation pass."""
+        losses = obs.scalars.get("losses") or {}
+        name = "loss" if "loss" in losses else min(losses, default="")
+        value = losses.get(name, math.nan)
+        if not math.isfinite(value):
+            return state, ()
+        if obs.mode is Mode.TRAIN:
+            return {**state, "sum": state["sum"] + value, "n": state["n"] + 1}, ()
+        if obs.mode is not Mode.EVAL or not state["n"]:
+            return state, ()
+        train = state["sum"] / state["n"]
+        state = {**state, "sum": 0.0, "n": 0, "passes": state["passes"] + 1}
+        if self.ratio_threshold is not None:
+            return self._sagemaker(state, obs, train, value)
+        return self._judge(state, obs, train, (name, value))
+
+    def _judge(
+        self, state: Json, obs: Observation, train: float, loss: tuple[str, float]
+    ) -> tuple[Json, Sequence[Finding]]:
+        name, value = loss
+        best = state["best"]  # [step, validation loss, training loss, pass]
+        if best is None or value < best[1]:
+            here = [obs.step, value, train, state["passes"]]
+            return {**state, "best": here, "count": 0, "told": False}, ()
+        ill = (
+            value > best[1] + self.rise * abs(best[1])
+            and train < best[2]
+            and _gap(value, train) > max(self.gap, _gap(best[1], best[2]))
+        )
+        state = {**state, "count": state["count"] + 1 if ill else 0}
+        if state["told"] or state["count"] < (self.patience or 3):
+            return state, ()
+        return {**state, "told": True}, [self._finding(obs, train, value, best, name)]
+
+    def _finding(
+        self, obs: Observation, train: float, value: float, best: Json, name: str
+    ) -> Finding:
+        message = (
+            f"the validation loss is {value:.4g}, {value / best[1] - 1:.0%} above its best of "
+            f"{best[1]:.4g} at step {best[0]}, while the training loss fell from {best[2]:.4g} to "
+            f"{train:.4g}"
+        )
+        evidence = {"best_step": best[0], "best": best[1], "training": train, "validation": value,
+                    "gap": round(_gap(value, train), 4)}  # fmt: skip
+        limit = best[1] + self.rise * abs(best[1])
+        return Finding(obs.step, name, value, limit, message, best[0], evidence)
+
+    def _sagemaker(
+        self, state: Json, obs: Observation, train: float, value: float
+    ) -> tuple[Json, Sequence[Finding]]:
+        limit = self.ratio_threshold or 0.0
+        ratio = _gap(value, train)
+        if ratio <= limit:
+            return {**state, "count": 0, "since": -1, "told": False}, ()
+        since = obs.step if state["count"] == 0 else state["since"]
+        state = {**state, "count": state["count"] + 1, "since": since}
+        if state["told"] or state["count"] <= (self.patience or 1):
+            return state, ()
+        message = (
+            f"the validation loss of {value:.4g} exceeds the training loss of {train:.4g} by "
+            f"{ratio:.0%} for {state['count']} passes"
+        )
+        return {**state, "told": True}, [Finding(obs.step, "loss", ratio, limit, message, since)]
+
+
+def _gap(validation: float, training: float) -> float:
+    """(validation - training) ÷ |training|; the sign of the difference x inf for training 0."""
+    if training == 0:
+        return math.copysign(math.inf, validation) if validation else 0.0
+    return (validation - training) / abs(training)

@@ -1,0 +1,232 @@
+"""UPD001 UnchangedTensor: trainable weights that do not move.
+
+**Why it hurts.** What does not move does not learn: the optimizer does not hold the tensor, the
+step is never taken, or bf16 and fp16 weights round the update away.
+
+**How it is computed.** Between two saved steps the largest |change| of each trainable weight tensor
+is captured (unit: the weight's own). A tensor rests while that is exactly 0. It is ill when it has
+rested for ``num_steps`` saved steps in a row (so ``num_steps`` - 1 comparisons) that span at least
+``min_steps`` steps, and three times as long as it ever rested before, and
+
+* its gradient was not 0 in that time: the update is lost; or
+* at least ``share`` of all trainable weight tensors rest with it, in a run whose loss has lost less
+  than ``max_fall`` of its starting value.
+
+Not counted: tensors with ``requires_grad=False``; biases (in front of batch normalisation they rest
+by nature); steps that GradScaler skipped; steps whose learning rate is under 1 % of the highest so
+far (start of a warm-up, end of a cosine).
+
+With ``collection_names`` or ``tensor_regex`` given, SageMaker's meaning instead: numpy.allclose
+with ``rtol`` and ``atol`` over ``num_steps`` saved steps, for those tensors, whatever they are.
+
+**Remedy.** Hand the optimizer the parameters of the model that is trained; call optimizer.step();
+keep float32 master weights under bf16 and fp16; raise a learning rate below the weights'
+resolution.
+
+**False alarms to expect.** Parts of a network trained in turns longer than the gates allow.
+
+**Missing data.** The first saved step has nothing to compare with. NaN is NUM001's business.
+
+**Source.** SageMaker Debugger's UnchangedTensor (allclose over 3 saved steps); exact rest instead,
+since a learning rate of 1e-5 moves healthy weights by less than allclose sees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trainwarden.model import (
+    Collection,
+    Finding,
+    IntArray,
+    Json,
+    Layout,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import begin, fall, follow
+from trainwarden.rules._selection import gradient_of, here, matching, once
+from trainwarden.stats.catalog import INDEX, Flag
+
+UPDATE = Need("weights", "update_max")
+_CHANGE, _EXCESS, _FLAGS = INDEX["u_maxabs"], INDEX["u_excess"], INDEX["flags"]
+_MIN, _MAX = INDEX["min"], INDEX["max"]
+_RESTED_FACTOR = 3
+_LOW_RATE = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnchangedTensor(CheckedRule[Json]):
+    """Fire when trainable weights rest though they should move."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "UPD001",
+        "UnchangedTensor",
+        Severity.WARNING,
+        Tier.EVIDENCE,
+        (UPDATE,),
+        (
+            "Check that optimizer.step() is called and that the optimizer holds these parameters.",
+            "Under bf16 or fp16 keep float32 master weights, or raise the learning rate.",
+            "Check that the tensor gets a gradient: no .detach(), no torch.no_grad() in its path.",
+            "If it is meant to rest, set requires_grad=False before training.",
+        ),
+        "capture the collection weights; trainwarden.watch() does so by default",
+    )
+
+    collection_names: tuple[str, ...] = param((), "Given, SageMaker's meaning for these.")
+    tensor_regex: tuple[str, ...] = param((), "Given, SageMaker's meaning for these.", pattern=True)
+    num_steps: int = param(
+        3, "Saved steps in a row without a change.", "saved steps", bounds=Bounds(ge=2)
+    )
+    rtol: float = param(1e-5, "Relative tolerance.", choices=(0.0, 1e-5))
+    atol: float = param(1e-8, "Absolute tolerance.", bounds=Bounds(ge=0))
+    equal_nan: bool = param(False, "Tensors with NaN may count as unchanged.")
+    min_steps: int = param(10, "Steps these must span.", "steps", bounds=Bounds(ge=0))
+    share: float = param(
+        0.5,
+        "Share of the weights at rest that is ill without gradients.",
+        bounds=Bounds(gt=0, le=1),
+    )
+    max_fall: float = param(
+        0.3, "A run that lost this share of its starting loss learns.", bounds=Bounds(gt=0, le=1)
+    )
+
+    def start(self) -> Json:
+        """Nothing rests yet."""
+        return {"rest": {}, "longest": {}, "told": False, "rate": 0.0, "loss": begin()}
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Extend the rest of each tensor that did not change; the others are awake."""
+        if self.collection_names or self.tensor_regex:
+            return self._allclose(state, obs)
+        rate = float(obs.scalars.get("optimizer", {}).get("lr_0", math.nan))
+        top = state["rate"] if math.isnan(rate) else max(state["rate"], rate)
+        state = {**state, "loss": follow(state["loss"], obs), "rate": top}
+        rows = here(obs, once(obs.layout, "trainable weights", _trainable_weights))
+        if obs.mode is not Mode.TRAIN or not rows.size or rate < _LOW_RATE * top:
+            return state, ()
+        change = obs.stats[rows, _CHANGE]
+        if int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED or _skipped(obs):
+            return state, ()
+        resting = rows[change == 0]
+        if not resting.size and not state["rest"]:
+            return {**state, "told": False} if state["told"] else state, ()
+        state = self._rest(state, obs, resting, rows[change > 0])
+        return self._judge(state, obs, rows)
+
+    def _rest(self, state: Json, obs: Observation, resting: IntArray, moved: IntArray) -> Json:
+        """``rest`` maps row → [step of the first comparison, comparisons, gradient seen]."""
+        gradients = gradient_of(obs.layout)[resting] if resting.size else resting
+        rest, longest = dict(state["rest"]), dict(state["longest"])
+        for row, gradient in zip(resting.tolist(), gradients.tolist(), strict=True):
+            since, count, pushed = rest.get(str(row)) or [obs.step, 0, 0]
+            rest[str(row)] = [since, count + 1, pushed + _has_gradient(obs, gradient)]
+        for row in moved.tolist():
+            ended = rest.pop(str(row), None)
+            if ended is not None:
+                longest[str(row)] = max(longest.get(str(row), 0), ended[1])
+        told = state["told"] and bool(rest)
+        return {**state, "rest": rest, "longest": longest, "told": told}
+
+    def _judge(
+        self, state: Json, obs: Observation, rows: IntArray
+    ) -> tuple[Json, Sequence[Finding]]:
+        if state["told"]:
+            return state, ()
+        longest = state["longest"]
+        ripe = {
+            row: [since, count, pushed]
+            for row, (since, count, pushed) in state["rest"].items()
+            if count >= self.num_steps - 1
+            and obs.step - since >= self.min_steps
+            and count > _RESTED_FACTOR * longest.get(row, 0)
+        }
+        lost = {row: v for row, v in ripe.items() if 2 * v[2] > v[1]}
+        if not lost:
+            fallen = fall(state["loss"])
+            if len(ripe) < self.share * rows.size or fallen >= self.max_fall:
+                return state, ()
+        chosen = lost or ripe
+        finding = self._finding(
+            obs, chosen, (len(state["rest"]), int(rows.size)), pushed=bool(lost)
+        )
+        return {**state, "told": True}, [finding]
+
+    def _finding(
+        self, obs: Observation, chosen: dict[str, Json], counts: tuple[int, int], *, pushed: bool
+    ) -> Finding:
+        resting, total = counts
+        first = min(chosen, key=lambda row: (chosen[row][0], int(row)))
+        since, count, _ = chosen[first]
+        name = obs.layout.names[int(first)]
+        why = (
+            "though its gradient is not 0: the update is not taken, or rounded away"
+            if pushed
+            else "and no gradient reaches it"
+        )
+        message = (
+            f"{name} has not changed in one bit over {count} saved steps since step {since}, "
+            f"{why}; {resting} of {total} trainable weight tensors rest"
+        )
+        evidence = {
+            "tensors": [obs.layout.names[int(row)] for row in list(chosen)[:8]],
+            "resting": resting,
+            "trainable": total,
+            "gradient": pushed,
+            "dtype": obs.layout.tensors[int(first)].dtype,
+        }
+        confidence = 1.0 if pushed or resting == total else 0.8
+        return Finding(obs.step, name, 0.0, 0.0, message, since, evidence, confidence=confidence)
+
+    def _allclose(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """SageMaker's meaning: unchanged over ``num_steps`` saved steps."""
+        rows = here(obs, matching(obs.layout, self.collection_names, self.tensor_regex))
+        if not rows.size:
+            return state, ()
+        stats = obs.stats[rows]
+        excess = stats[:, _CHANGE if self.rtol == 0 else _EXCESS]
+        close = excess <= self.atol
+        if not self.equal_nan:
+            close &= stats[:, 1] == 0
+        rest, found = {}, []
+        for row, unchanged in zip(rows.tolist(), close.tolist(), strict=True):
+            if not unchanged:
+                continue
+            since, count, _ = state["rest"].get(str(row)) or [obs.step, 0, 0]
+            rest[str(row)] = [since, count + 1, 0]
+            if count + 1 == self.num_steps - 1:
+                name = obs.layout.names[row]
+                message = f"{name} has not changed over {self.num_steps} saved steps"
+                value = float(stats[rows == row, _CHANGE][0])
+                found.append(Finding(obs.step, name, value, self.atol, message, since))
+        return {**state, "rest": rest}, found
+
+
+def _trainable_weights(layout: Layout) -> IntArray:
+    rows = [
+        row
+        for row in layout.rows(Collection.WEIGHTS.value).tolist()
+        if layout.tensors[row].trainable
+    ]
+    return np.array(rows, dtype=np.int64)
+
+
+def _has_gradient(obs: Observation, row: int) -> bool:
+    if row < 0 or row >= obs.stats.shape[0]:
+        return False
+    return bool(obs.stats[row, _MAX] > 0 or obs.stats[row, _MIN] < 0)
+
+
+def _skipped(obs: Observation) -> bool:
+    return obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0

@@ -1,0 +1,200 @@
+"""GRD001 VanishingGradient: layers near the input get next to no gradient.
+
+**Why it hurts.** Weights whose gradient is a thousand times smaller than those of the last layer do
+not learn in the time the job has; the network trains its head on random features.
+
+**How it is computed.** For every trainable weight matrix, g is the mean |gradient| (loss units per
+parameter unit). Over the matrices from input to output,
+
+* *decay*: log10(g of the last ÷ g of the first) in decades, at least ``decades``, where at least
+  ``monotone`` of the steps from layer to layer go down towards the input;
+* *zero*: g is exactly 0 in at least half of the matrices, the first among them.
+
+Either must hold at ``patience`` saved steps in a row that span at least ``min_steps`` steps, in a
+run that has not learned: its loss has lost less than ``max_fall`` of its starting value. Steps that
+GradScaler skipped and steps without gradients are passed over.
+
+With ``threshold`` given, SageMaker's meaning instead: any gradient tensor whose mean |g| is under
+``threshold``, at once.
+
+**Remedy.** Residual connections or normalisation between the layers, ReLU-like activations with
+Kaiming initialisation; under fp16 a GradScaler.
+
+**False alarms to expect.** Networks whose first layers are meant to rest but have
+``requires_grad=True``.
+
+**Missing data.** Non-finite gradients are NUM001's business. Tensors not captured are left out.
+
+**Source.** Ratio of first to last layer under 1e-3: AUTOTRAINER (ICSE 2021). Decay factor of at
+most 1/4 a sigmoid layer: Glorot and Bengio (2010). The absolute 1e-7 is SageMaker Debugger's; as a
+default it alarms on every loss with a small weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trainwarden.model import (
+    Finding,
+    FloatArray,
+    IntArray,
+    Json,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import begin, fall, follow
+from trainwarden.rules._selection import gradient_matrices, here
+from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.derived import column
+
+GRADIENT = Need("gradients", "abs_mean")
+_FLAGS = INDEX["flags"]
+_MIN_LAYERS = 3  # a trend needs three points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VanishingGradient(CheckedRule[Json]):
+    """Fire when gradients decay towards the input in a run that does not learn."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "GRD001",
+        "VanishingGradient",
+        Severity.ERROR,
+        Tier.EVIDENCE,
+        (GRADIENT,),
+        (
+            "Put residual connections or normalisation layers between the layers.",
+            "Replace sigmoid and tanh by ReLU-like activations with Kaiming initialisation.",
+            "Under fp16 scale the loss (torch.amp.GradScaler), or use bf16.",
+            "Check that the weights are not initialised to zero.",
+        ),
+        "capture the collection gradients; trainwarden.watch() does so by default",
+    )
+
+    threshold: float | None = param(
+        None,
+        "Absolute limit for mean |g|; given, SageMaker's meaning applies.",
+        "loss units per parameter unit",
+        bounds=Bounds(gt=0),
+    )
+    decades: float = param(
+        3.0, "Decay from the last layer to the first.", "decades", bounds=Bounds(gt=0)
+    )
+    monotone: float = param(
+        0.6, "Share of the layers that must lie below the next one.", bounds=Bounds(ge=0, le=1)
+    )
+    patience: int = param(3, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=1))
+    min_steps: int = param(20, "Steps these must span.", "steps", bounds=Bounds(ge=0))
+    max_fall: float = param(
+        0.3, "A run that lost this share of its starting loss learns.", bounds=Bounds(gt=0, le=1)
+    )
+
+    def start(self) -> Json:
+        """No gradient has been seen."""
+        return {"count": 0, "since": -1, "fired": False, "loss": begin()}
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Extend or reset the streak; one finding per streak."""
+        if self.threshold is not None:
+            return self._absolute(state, obs)
+        loss = follow(state["loss"], obs)
+        state = {**state, "loss": loss}
+        rows = here(obs, gradient_matrices(obs.layout))
+        if obs.mode is not Mode.TRAIN or rows.size < _MIN_LAYERS or _skipped(obs, rows):
+            return state, ()
+        values = _abs_mean(obs, rows)
+        found = _judge(self, rows, values)
+        if found is None:
+            return {**state, "count": 0, "since": -1, "fired": False}, ()
+        since = obs.step if state["count"] == 0 else state["since"]
+        state = {**state, "count": state["count"] + 1, "since": since}
+        ripe = state["count"] >= self.patience and obs.step - since >= self.min_steps
+        if state["fired"] or not ripe or fall(loss) >= self.max_fall:
+            return state, ()
+        return {**state, "fired": True}, [self._finding(obs, found, since, fall(loss))]
+
+    def _finding(self, obs: Observation, found: _Vanished, since: int, fallen: float) -> Finding:
+        name = obs.layout.names[found.row]
+        first, last = float(found.values[0]), float(found.values[-1])
+        learned = "" if math.isnan(fallen) else f" and the loss has fallen by {max(0, fallen):.0%}"
+        evidence = {
+            "first_layer_abs_mean": first,
+            "last_layer_abs_mean": last,
+            "layers": int(found.values.size),
+            "by_layer": [
+                float(f"{v:.3g}") for v in found.values[:: max(1, found.values.size // 12)]
+            ],
+            "loss_fall": None if math.isnan(fallen) else round(fallen, 4),
+        }
+        if found.zero:
+            zeros = int(np.count_nonzero(found.values == 0))
+            message = (
+                f"the gradient is exactly 0 in {zeros} of {found.values.size} weight matrices "
+                f"since step {since}, {name} among them{learned}"
+            )
+            return Finding(obs.step, name, 0.0, 0.0, message, since, evidence, confidence=0.9)
+        decades = math.log10(last / first)
+        message = (
+            f"mean |gradient| falls from {last:.2g} in the last of {found.values.size} weight "
+            f"matrices to {first:.2g} in the first, {decades:.1f} decades, since step {since}"
+            f"{learned}"
+        )
+        return Finding(obs.step, name, first, last / 10**self.decades, message, since, evidence)
+
+    def _absolute(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """SageMaker's meaning: each gradient tensor under the threshold, at once."""
+        limit = self.threshold or 0.0
+        names, _, values = column(obs, GRADIENT)
+        low = values < limit
+        if not low.any():
+            return {**state, "fired": False}, ()
+        if state["fired"]:
+            return state, ()
+        worst = int(np.nanargmin(values))
+        message = f"mean |gradient| of {names[worst]} is {values[worst]:.2g}, under {limit:g}"
+        evidence = {"tensors": int(low.sum())}
+        value = float(values[worst])
+        finding = Finding(obs.step, names[worst], value, limit, message, obs.step, evidence)
+        return {**state, "fired": True}, [finding]
+
+
+@dataclass(frozen=True)
+class _Vanished:
+    row: int
+    values: FloatArray
+    zero: bool
+
+
+def _judge(rule: VanishingGradient, rows: IntArray, values: FloatArray) -> _Vanished | None:
+    """Say how the gradients vanish at this step, None if they do not."""
+    if not np.isfinite(values).all() or not values.any():
+        return _Vanished(int(rows[0]), values, zero=True) if not values.any() else None
+    if values[0] == 0 and np.count_nonzero(values == 0) * 2 >= values.size:
+        return _Vanished(int(rows[0]), values, zero=True)
+    if values[0] <= 0 or values[-1] < values[0] * 10**rule.decades:
+        return None
+    falling = np.count_nonzero(values[:-1] < values[1:]) / (values.size - 1)
+    return _Vanished(int(rows[0]), values, zero=False) if falling >= rule.monotone else None
+
+
+def _abs_mean(obs: Observation, rows: IntArray) -> FloatArray:
+    stats = obs.stats[rows]
+    bad = stats[:, 1] + stats[:, 2] + stats[:, 3]
+    finite = stats[:, 0] - bad
+    values: FloatArray = stats[:, INDEX["sum_abs"]] / np.maximum(finite, 1.0)
+    values[bad > 0] = np.nan
+    return values
+
+
+def _skipped(obs: Observation, rows: IntArray) -> bool:
+    return bool(int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED)
