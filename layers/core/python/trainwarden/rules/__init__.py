@@ -49,9 +49,8 @@ def registry() -> Mapping[str, type[Rule[Any]]]:
     """
     found: dict[str, type[Rule[Any]]] = {}
     codes: dict[str, str] = dict(RETIRED)
-    cls: Any
     for cls, source in _classes():
-        if not (inspect.isclass(cls) and issubclass(cls, Rule) and is_dataclass(cls)):
+        if not _is_rule(cls):
             raise ConfigError("a frozen dataclass derived from Rule", repr(cls), f"see {source}")
         meta = cls.meta
         if meta.name in found:
@@ -64,6 +63,10 @@ def registry() -> Mapping[str, type[Rule[Any]]]:
             )
         found[meta.name], codes[meta.code] = cls, meta.name
     return MappingProxyType(found)
+
+
+def _is_rule(cls: object) -> bool:
+    return inspect.isclass(cls) and issubclass(cls, Rule) and is_dataclass(cls)
 
 
 def _classes() -> Iterator[tuple[Any, str]]:
