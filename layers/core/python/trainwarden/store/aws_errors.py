@@ -17,6 +17,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
     ProfileNotFound,
 )
+from botocore.exceptions import ConnectionError as AwsConnectionError
 
 from trainwarden.errors import BadInputError, RetryableError, TrainwardenError
 
@@ -89,6 +90,7 @@ def translated(what: str, *, permission: str) -> Iterator[None]:
     except ClientError as exc:
         raise of_client(exc, what, permission=permission) from exc
     except (
+        AwsConnectionError,
         HTTPClientError,
         IncompleteReadError,
         CredentialRetrievalError,

@@ -22,6 +22,7 @@ class ObjectStore(Protocol):
         Raises:
             MalformedObjectError: larger than ``max_bytes`` (never read into memory).
             RetryableError: throttled or unreachable.
+            BadInputError: refused for ever (no such bucket, access denied); not about this object.
         """
         ...
 
@@ -99,7 +100,11 @@ class EntryKind(str, Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One append-only entry of a job: ``(kind, id)`` is unique in the job, ``body`` is JSON."""
+    """One append-only entry of a job, ``body`` is JSON.
+
+    ``(kind, id)`` is unique in the job: the first one written stands, a later one is passed over
+    without an error, so that a repeated finding can never block the commits of its job.
+    """
 
     kind: EntryKind
     id: str
@@ -122,11 +127,12 @@ class Ledger(Protocol):
         Raises:
             ConflictError: another writer committed first; nothing was written.
             RetryableError: throttled or unreachable.
+            BadInputError: more entries, or more bytes, than one commit holds; refused for ever.
         """
         ...
 
     def entries(self, job: str, kind: EntryKind) -> Iterator[Entry]:
-        """Yield a job's entries of one kind in ascending order of id."""
+        """Yield a job's entries of one kind in ascending order of id, strongly consistent."""
         ...
 
     def open_jobs(self) -> Iterator[str]:

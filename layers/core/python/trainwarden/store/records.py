@@ -13,7 +13,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 
 from trainwarden.errors import BadInputError
 from trainwarden.model import Json
@@ -104,15 +103,15 @@ def entries_from_text(text: str | bytes) -> tuple[Entry, ...]:
 
 def training_to_json(training: TrainingJob) -> dict[str, Json]:
     """Write SageMaker's description as the JSON kept in ``JobRecord.training``."""
-    return asdict(training) | {"debug_rules": [dict(rule) for rule in training.debug_rules]}
+    return {**vars(training), "debug_rules": list(training.debug_rules)}
 
 
 def training_from_json(body: Mapping[str, Json]) -> TrainingJob | None:
     """Read what ``training_to_json`` wrote; None if ``body`` is empty."""
     if not body:
         return None
-    names = TrainingJob.__dataclass_fields__
-    return TrainingJob(**{name: value for name, value in body.items() if name in names})
+    fields = {name: body[name] for name in TrainingJob.__dataclass_fields__ if name in body}
+    return TrainingJob(**fields | {"debug_rules": tuple(fields.get("debug_rules", ()))})
 
 
 def checked(record: JobRecord, entries: Sequence[Entry]) -> tuple[Entry, ...]:
