@@ -1,0 +1,42 @@
+"""What every function that runs the pipeline needs: inbox, ledger, and what it is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from aws_cdk import aws_iam as iam
+
+from infra.config import Config
+from infra.constructs.inbox import Inbox
+from infra.constructs.ledger import Ledger
+from infra.constructs.training import describe_training_jobs
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Where jobs write, and where it is kept what came of it."""
+
+    config: Config
+    inbox: Inbox
+    ledger: Ledger
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables of the pipeline."""
+        defaults = {"rules": self.config.rules, "stop_on": self.config.stop_on}
+        return {
+            "BUCKET_NAME": self.inbox.bucket.bucket_name,
+            "TABLE_NAME": self.ledger.table.table_name,
+            "DEFAULTS": json.dumps(defaults, sort_keys=True),
+            "DRY_RUN": str(self.config.dry_run).lower(),
+        }
+
+    def grant_fold(self, role: iam.IRole) -> None:
+        """Allow to judge what jobs saved: read it, commit what came of it."""
+        self.inbox.grant_read(role)
+        self.ledger.grant_commit(role)
+
+    def grant_look(self, role: iam.IRole) -> None:
+        """Allow to read SageMaker's descriptions of training jobs."""
+        role.add_to_principal_policy(describe_training_jobs())
