@@ -53,14 +53,14 @@ def resolve(
     sources = (tagged, debugger, script, deployed)
     rules = tuple(_spec(key, sources, tagged) for key in _running(sources))
     silent = muted(tagged, names, said.mute)
-    _check_subscribers(tagged, said.notify, defaults.get("subscribers"))
+    heard = _subscribed(tagged, said.notify, defaults.get("subscribers"))
     problems: list[Problem] = []
     for source in (tagged, debugger, hook, script, deployed):
         problems.extend(source.problems)
     return JobConfig(
         rules=rules[:MAX_RULES],
         stop=said.stop,
-        notify=said.notify,
+        notify=heard,
         nonce=said.nonce,
         muted=silent,
         problems=tuple(problems),
@@ -111,10 +111,15 @@ def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec:
     )
 
 
-def _check_subscribers(tagged: Source, notify: Sequence[str], subscribers: Json) -> None:
+def _subscribed(tagged: Source, notify: Sequence[str], subscribers: Json) -> tuple[str, ...]:
+    """Return the addresses somebody listens at: a wrong one must not silence an alert."""
     if not isinstance(subscribers, list | tuple):
-        return
+        return tuple(notify)
     known = [str(address) for address in subscribers]
+    heard = []
     for address in notify:
-        if address not in known and not address.startswith("trainwarden-"):
+        if address in known or address.startswith("trainwarden-"):
+            heard.append(address)
+        else:
             tagged.reject("trainwarden:notify", address, "an address that is subscribed", known)
+    return tuple(heard)

@@ -94,7 +94,8 @@ class Source:
                     wish.options["actions"] = ("stop",)
             elif name not in WITHOUT_EFFECT:
                 known = [*(p.name for p in own.values()), *(o for o, _ in _OPTIONS.values())]
-                self.reject(where, name, f"a setting of {wish.name}", known)
+                settings = ", ".join(p.name for p in own.values()) or "it has none of its own"
+                self.reject(where, name, f"a setting of {wish.name} ({settings})", known)
         except ConfigError as error:
             self.reject(where, value, error.expected, _CHOICES.get(word, ()))
 
