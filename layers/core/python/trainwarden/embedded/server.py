@@ -2,7 +2,7 @@
 
 ``python -m trainwarden.embedded.server --state .trainwarden [--port 4566]``. The launcher starts
 it; ``--state`` must exist. While it lives it holds a lock on ``server.lock`` there, so that
-liveness never rests on a process id; ``server.json`` tells where it is.
+liveness never rests on a process id; ``state.json`` tells where it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainwarden.embedded.settings import (
     ServerSettings,
 )
 
-PLACE = "server.json"
+PLACE = "state.json"
 LOCK = "server.lock"
 EXIT_BUSY = 75  # another server holds the folder
 EXIT_PORT = 76  # the port is taken
