@@ -40,9 +40,15 @@ class ActionRequest(NamedTuple):
 class Response(NamedTuple):
     """What is to be done about a verdict and who hears of it; ``notify`` empty means everybody."""
 
+    severity: Severity
     actions: tuple[ActionRequest, ...] = ()
     muted: bool = False
     notify: tuple[str, ...] = ()
+
+    @property
+    def stops(self) -> bool:
+        """True if a stop is asked for and permitted, so far as the configuration says."""
+        return any(action.kind == "stop" and action.allowed for action in self.actions)
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,7 @@ def respond(
 ) -> Response:
     """Return ``requests`` with who hears of it, as ``events.verdict_changed`` takes it."""
     return Response(
+        severity,
         requests(config, verdict, severity, stop_on=stop_on),
         config.is_muted(verdict.rule),
         addresses(config, verdict.rule),

@@ -74,13 +74,15 @@ def job_opened(record: JobRecord, *, time: float) -> Event:
     return _event(JOB_OPENED, record, data, time, ())
 
 
-def finding_recorded(record: JobRecord, finding: Finding, *, time: float) -> Event:
+def finding_recorded(
+    record: JobRecord, finding: Finding, *, severity: Severity, time: float
+) -> Event:
     """Tell one piece of evidence."""
     data = {
         **_about(record),
         "rule": finding.rule,
         "code": finding.code,
-        "severity": (finding.severity or Severity.INFO).value,
+        "severity": severity.value,
         **_evidence(finding),
     }
     what = (finding.rule, finding.step, finding.tensor)
@@ -106,12 +108,11 @@ def verdict_changed(
         response: What is to be done about it, from ``policy.respond``.
         time: Seconds since the epoch, UTC.
     """
-    severity = finding.severity if finding else None
     data = {
         **_about(record),
         "rule": verdict.rule,
         "code": verdict.code,
-        "severity": (severity or Severity.INFO).value,
+        "severity": response.severity.value,
         "status": verdict.status.value,
         "previous": previous.value if previous else "",
         "since_step": verdict.since_step,
@@ -123,6 +124,7 @@ def verdict_changed(
             {"kind": action.kind, "allowed": action.allowed, "reason": action.reason}
             for action in response.actions
         ],
+        "stop_requested": response.stops,
         "muted": response.muted,
         "notify": list(response.notify),
     }

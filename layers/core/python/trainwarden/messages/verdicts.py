@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from trainwarden.messages.text import (
     Message,
-    amount,
     columns,
     commands,
     evidence,
