@@ -71,7 +71,10 @@ def make_table(dynamodb: Client) -> str:
         GlobalSecondaryIndexes=[
             {
                 "IndexName": "open",
-                "KeySchema": [{"AttributeName": "open", "KeyType": "HASH"}],
+                "KeySchema": [
+                    {"AttributeName": "open", "KeyType": "HASH"},
+                    {"AttributeName": "pk", "KeyType": "RANGE"},
+                ],
                 "Projection": {"ProjectionType": "KEYS_ONLY"},
             }
         ],

@@ -31,6 +31,7 @@ FULL = JobRecord(
     ended={0: 16, 3: -1},
     rules={"LossNotDecreasing": {"best": 1e-300, "window": [1, 2.5, -0.0], "name": "größe→∞ 🛰"}},
     outcome="Completed",
+    progress={"attempts": {"0": 2}, "late": [3]},
 )
 
 

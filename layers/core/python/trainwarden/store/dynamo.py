@@ -243,7 +243,7 @@ def _too_large(record: JobRecord, size: int) -> BadInputError:
     }
     parts |= {
         name: len(zlib.compress(records.dumps(getattr(record, name)).encode(), 1))
-        for name in ("config", "training", "manifest")
+        for name in ("config", "training", "manifest", "progress")
     }
     largest = max(parts, key=lambda name: parts[name])
     return BadInputError(
