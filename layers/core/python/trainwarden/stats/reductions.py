@@ -1,0 +1,190 @@
+"""Tensors to rows of statistics: 32 float64 values each, exact, numpy only.
+
+One pass over cache-sized blocks, scratch reused per thread. Complex tensors count their real and
+imaginary parts as elements. Columns that do not apply are NaN, see ``stats.catalog``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan
+from typing import NamedTuple
+
+import numpy as np
+
+from trainwarden.errors import BadInputError
+from trainwarden.model import Channels, FloatArray, IntArray
+from trainwarden.stats.blocks import BLOCK, Sums, add_block, add_fingerprint, add_update, pad_for
+from trainwarden.stats.catalog import INDEX, WIDTH
+from trainwarden.stats.dtypes import Array, Kind, kind_of, parts
+from trainwarden.stats.units import unit_columns
+
+LOW_ACTIVITY = 0.01  # a channel active in a smaller share of elements counts in ch_low
+_FP = slice(INDEX["fp_xor"], INDEX["fp_sum"] + 1)
+_CHANNELS = slice(INDEX["ch_n"], INDEX["ch_low"] + 1)
+
+EMPTY_ROW: FloatArray = np.full(WIDTH, np.nan)
+EMPTY_ROW.flags.writeable = False
+
+
+class Tensor(NamedTuple):
+    """One tensor to reduce.
+
+    Attributes:
+        x: Any shape; bfloat16 as uint16, float8 as uint8. Dense memory is read without a copy.
+        dtype: As in ``TensorInfo.dtype``.
+        previous: The same tensor at the previous saved step; None leaves ``u_*`` NaN.
+        bounds: (lower, upper) saturation values; None leaves ``n_sat_*`` NaN.
+        per_unit: Fill ``row_*``; the first axis counts output units.
+    """
+
+    x: Array
+    dtype: str
+    previous: Array | None = None
+    bounds: tuple[float, float] | None = None
+    per_unit: bool = False
+
+
+def row(
+    x: Array,
+    *,
+    dtype: str,
+    previous: Array | None = None,
+    bounds: tuple[float, float] | None = None,
+    per_unit: bool = False,
+) -> FloatArray:
+    """Return one tensor's statistics, (32,) float64; see ``Tensor`` for the arguments.
+
+    Raises:
+        BadInputError: a dtype nobody knows, an array that does not store it, or a ``previous`` of
+            another shape or type.
+    """
+    out = np.empty((1, WIDTH))
+    table([Tensor(x, dtype, previous, bounds, per_unit)], out)
+    found: FloatArray = out[0]
+    return found
+
+
+def table(tensors: Sequence[Tensor], out: FloatArray) -> None:
+    """Fill ``out`` (len(tensors), 32) float64, a row for each tensor.
+
+    Raises:
+        BadInputError: as ``row``.
+    """
+    with np.errstate(all="ignore"):  # over- and underflow are looked for, not warned about
+        for i, tensor in enumerate(tensors):
+            _fill(out[i], tensor)
+
+
+def _fill(out: FloatArray, tensor: Tensor) -> None:
+    kind = kind_of(tensor.dtype)
+    x = parts(tensor.x, kind)
+    previous = None if tensor.previous is None else parts(tensor.previous, kind)
+    if previous is not None and (previous.shape != x.shape or previous.dtype != x.dtype):
+        raise BadInputError(
+            f"a previous value of {x.dtype} {x.shape}", f"{previous.dtype} {previous.shape}"
+        )
+    flat, flat_previous = _flat(x, previous)
+    sums = _sums(flat, flat_previous, kind, tensor.bounds)
+    out[:] = _columns(sums, updated=previous is not None, bounded=tensor.bounds is not None)
+    out[_FP].view(np.uint64)[:] = (sums.fp_xor, sums.fp_sum)
+    if tensor.per_unit:
+        out[INDEX["row_norm_min"] : INDEX["row_dup"] + 1] = unit_columns(x, kind)
+
+
+def _flat(x: Array, previous: Array | None) -> tuple[Array, Array | None]:
+    """Flatten in memory order where that costs no copy and both agree, else in C order."""
+    if previous is None:
+        return x.ravel("K"), None
+    if x.strides == previous.strides:
+        return x.ravel("K"), previous.ravel("K")
+    return x.ravel(), previous.ravel()
+
+
+def _sums(
+    flat: Array, previous: Array | None, kind: Kind, bounds: tuple[float, float] | None
+) -> Sums:
+    sums, pad = Sums(), pad_for(kind.wide)
+    if bounds is not None:
+        bounds = (float(pad.float(bounds[0])), float(pad.float(bounds[1])))
+    for begin in range(0, flat.size, BLOCK):
+        raw = flat[begin : begin + BLOCK]
+        add_fingerprint(sums, raw, begin // BLOCK)
+        c = raw
+        if kind.widen is not None:
+            c = pad.x[: raw.size]
+            kind.widen(raw, c)
+        add_block(sums, c, kind, bounds)
+        if previous is not None:
+            p = before = previous[begin : begin + BLOCK]
+            if kind.widen is not None:
+                p = pad.previous[: raw.size]
+                kind.widen(before, p)
+            add_update(sums, c, p)
+    return sums
+
+
+def _columns(s: Sums, *, updated: bool, bounded: bool) -> list[float]:
+    """Columns in the catalogue's order; fingerprint, channels and units are filled in later."""
+    update: list[float] = [nan] * 6
+    if updated:
+        excess = s.u_excess if s.u_n else nan
+        update = [s.u_n, s.u_sum, s.u_sum2, s.u_maxabs if s.u_n else nan, excess, s.u_w2]
+    saturated = [s.n_sat_lo, s.n_sat_hi] if bounded else [nan, nan]
+    extremes = [s.low, s.high] if s.high > -inf else [nan, nan]
+    absmin = s.absmin if s.absmin < inf else nan
+    return [
+        *(s.n, s.n_nan, s.n_pinf, s.n_ninf, s.n_zero, s.n_neg, s.n_tiny),
+        *saturated,
+        *extremes,
+        *(absmin, s.shift or 0.0, s.sum_d, s.sum_d2, s.sum_abs, s.max_block),
+        *update,
+        *(0.0, 0.0),
+        *(nan, nan, nan),
+        *(nan, nan, nan),
+        0.0,
+    ]
+
+
+def channels(x: Array, axis: int = 1, *, dtype: str = "") -> Channels:
+    """Count strictly positive elements of each channel.
+
+    Args:
+        x: Activation of any shape with at least one axis; bfloat16 as uint16, float8 as uint8.
+        axis: Where the channels lie; negative counts from the end.
+        dtype: As in ``TensorInfo.dtype``; empty means numpy's own.
+
+    Raises:
+        BadInputError: no such axis, or as ``row``.
+    """
+    if not -x.ndim <= axis < x.ndim:
+        raise BadInputError(f"an axis of {x.ndim} dimensions", str(axis))
+    positive = _positive(x, dtype or str(x.dtype))
+    count = x.shape[axis]
+    others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
+    active: IntArray = np.asarray(np.sum(positive, axis=others, dtype=np.int64)).reshape(count)
+    return Channels(active, x.size // count if count else 0)
+
+
+def _positive(x: Array, dtype: str) -> Array:
+    kind = kind_of(dtype)
+    if dtype == "bool":
+        return x
+    if dtype.startswith(("bfloat16", "float8")):
+        # As integers, positive numbers lie between zero and the code of the first NaN.
+        signed = x.view(np.dtype(f"i{x.dtype.itemsize}"))
+        top = {"bfloat16": 0x7F80, "float8_e4m3fn": 0x7E, "float8_e5m2": 0x7C}[dtype]
+        found: Array = (signed > 0) & (signed <= top)
+        return found
+    if kind.storage.kind == "c":
+        raise BadInputError("a real activation", dtype)
+    positive: Array = x > 0
+    return positive
+
+
+def channel_columns(row: FloatArray, activity: Channels) -> None:
+    """Fill ``ch_n``, ``ch_dead`` and ``ch_low`` of a row (32,) in place."""
+    active, seen = activity
+    dead = int(np.count_nonzero(active == 0)) if seen else 0
+    low = int(np.count_nonzero(active < LOW_ACTIVITY * seen)) if seen else 0
+    row[_CHANNELS] = (len(active), dead, low)
