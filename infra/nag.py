@@ -45,6 +45,7 @@ FUNCTIONS = {
 }
 READERS = ("Evaluator", "Jobs", "Sweeper", "Stop")
 DEAD_LETTERS = (
+    "Topics/DeadLetters",
     "Inbox/DeadLetters",
     "Announcer/DeadLetters",
     "Jobs/Handler/DeadLetters",

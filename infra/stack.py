@@ -10,7 +10,6 @@ from constructs import Construct
 
 from infra import nag
 from infra.config import Config
-from infra.constructs.alarms import Alarms
 from infra.constructs.announcer import Announcer
 from infra.constructs.dashboard import Dashboard
 from infra.constructs.emptier import Emptier
@@ -39,7 +38,7 @@ class TrainwardenStack(Stack):
         )
         self.config = config
         self.topics = Topics(self, "Topics", config=config)
-        self.alarms = Alarms(self.topics.alarms)
+        self.alarms = self.topics.alarms
         self.inbox = Inbox(
             self,
             "Inbox",

@@ -7,9 +7,10 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import boto3
+from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lambdas.shared.obs import logger
+logger = Logger()
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -30,8 +31,7 @@ def empty(bucket: str) -> None:
     client = boto3.client("s3")
     try:
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-            keys = [{"Key": item["Key"]} for item in page.get("Contents", [])]
-            if keys:
+            if keys := [{"Key": item["Key"]} for item in page.get("Contents", [])]:
                 client.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
     except client.exceptions.NoSuchBucket:
         logger.info("the bucket is gone already")
