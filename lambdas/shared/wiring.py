@@ -1,0 +1,91 @@
+"""The only place that reads the environment and makes clients, once a container."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_sns import SNSClient
+
+    from trainwarden.pipeline import Pipeline, Settings
+    from trainwarden.store.ports import Ledger, TrainingJobs
+
+# Short, so that the code that knows what to do about a throttled call hears of it in time.
+_QUICK = Config(
+    connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4}
+)
+
+
+@lru_cache(maxsize=1)
+def pipeline() -> Pipeline:
+    """Return the use cases over this deployment's bucket, table and SageMaker."""
+    # Imported here: functions that only announce or notify start without numpy and the rules.
+    from trainwarden.pipeline import Pipeline
+    from trainwarden.store.s3 import S3Objects
+
+    return Pipeline(
+        objects=S3Objects(os.environ["BUCKET_NAME"], boto3.client("s3", config=_QUICK)),
+        ledger=ledger(),
+        training=training_jobs(),
+        settings=settings(),
+        now=time.time,
+    )
+
+
+@lru_cache(maxsize=1)
+def ledger() -> Ledger:
+    """Return the table of jobs."""
+    from trainwarden.store.dynamo import DynamoLedger
+
+    return DynamoLedger(os.environ["TABLE_NAME"], boto3.client("dynamodb", config=_QUICK))
+
+
+@lru_cache(maxsize=1)
+def training_jobs() -> TrainingJobs:
+    """Return what is asked of SageMaker."""
+    from trainwarden.store.sagemaker import SageMakerJobs
+
+    return SageMakerJobs(boto3.client("sagemaker", config=_QUICK))
+
+
+def settings() -> Settings:
+    """Return the deployment's settings."""
+    from trainwarden.pipeline import Settings
+
+    defaults = json.loads(os.environ.get("DEFAULTS", "{}"))
+    return Settings(
+        defaults=defaults,
+        stop_on=str(defaults.get("stop_on", "error")),
+        # Anything but a plain "false" stops nothing: the safe side of a typing error.
+        dry_run=os.environ.get("DRY_RUN", "false").lower() != "false",
+    )
+
+
+@lru_cache(maxsize=1)
+def bus() -> EventBridgeClient:
+    """Return the client that puts events."""
+    return boto3.client("events", config=_QUICK)
+
+
+def bus_name() -> str:
+    """Return the name of the deployment's own event bus."""
+    return os.environ["BUS_NAME"]
+
+
+@lru_cache(maxsize=1)
+def topics() -> SNSClient:
+    """Return the client that publishes messages."""
+    return boto3.client("sns", config=_QUICK)
+
+
+def topic_arn() -> str:
+    """Return the topic of verdicts."""
+    return os.environ["TOPIC_ARN"]

@@ -1,0 +1,34 @@
+"""Step Functions -> may this job be stopped, and what came of it.
+
+``{"operation": "authorize", "job", "rule"}`` answers ``{"allowed", "dry_run", "reason"}``;
+``{"operation": "record", "job", "rule", "kind", "result": {"outcome", "reason"}}`` writes it down.
+This function cannot stop anything itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from lambdas.shared import wiring
+from lambdas.shared.obs import logger, metrics
+from trainwarden.errors import BadInputError
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Lambda entry point; raising makes the state machine try again."""
+    del context
+    operation, job, rule = event["operation"], event["job"], event["rule"]
+    logger.append_keys(job=job, rule=rule)
+    if operation == "authorize":
+        decision = asdict(wiring.pipeline().authorize_stop(job, rule))
+        logger.info("authorized" if decision["allowed"] else "refused", reason=decision["reason"])
+        return decision
+    if operation == "record":
+        wiring.pipeline().record_action(job, event.get("kind", "stop"), rule, event["result"])
+        return {"job": job, "rule": rule, **event["result"]}
+    raise BadInputError("the operation authorize or record", repr(operation))
