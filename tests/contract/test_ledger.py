@@ -86,7 +86,22 @@ def test_any_unicode_comes_back(ledger: Ledger) -> None:
     assert next(ledger.entries(FULL.job, FINDING)).body["text"] == text
 
 
-@pytest.mark.parametrize("value", [np.int64(3), object(), {1, 2}, b"bytes"])
+def test_numpy_numbers_come_back_as_python_numbers(ledger: Ledger) -> None:
+    body = {"n": np.int64(3), "x": np.float64(0.25), "y": np.float32(math.nan), "b": np.bool_(1)}
+    ledger.commit(replace(FULL, rules=body), [finding(1, **body)])
+    found = ledger.load(FULL.job)
+    assert found is not None
+    for read in (found.rules, next(ledger.entries(FULL.job, FINDING)).body):
+        assert {name: type(read[name]) for name in body} == {
+            "n": int,
+            "x": float,
+            "y": float,
+            "b": bool,
+        }
+        assert math.isnan(read["y"])
+
+
+@pytest.mark.parametrize("value", [np.zeros(3), object(), {1, 2}, b"bytes"])
 def test_what_is_no_json_is_refused_and_nothing_written(ledger: Ledger, value: object) -> None:
     with pytest.raises(TypeError):
         ledger.commit(FULL, [finding(1), finding(2, value=value)])
@@ -160,11 +175,19 @@ def test_the_first_entry_of_an_id_stands(ledger: Ledger) -> None:
 
 
 def test_outbox_entries_come_back_whole(ledger: Ledger) -> None:
-    events = [{"detail-type": "Verdict Changed", "detail": {"data": {"value": math.inf}}}]
+    words = ["NaN", "Infinity", "=NaN", 'größe "→" \u2028 🛰', "\ud800"]
+    events = [{"detail-type": "Verdict Changed", "detail": {"data": {"value": words}}}]
     ledger.commit(FULL, [Entry(OUTBOX, "0000000001", {"events": events})])
     assert list(ledger.entries(FULL.job, OUTBOX)) == [
         Entry(OUTBOX, "0000000001", {"events": events})
     ]
+
+
+def test_numbers_json_has_not_leave_through_the_outbox_as_words(ledger: Ledger) -> None:
+    values = [math.nan, math.inf, -math.inf, np.float32(0.5)]
+    ledger.commit(FULL, [Entry(OUTBOX, "0000000001", {"events": [{"values": values}]})])
+    [found] = ledger.entries(FULL.job, OUTBOX)
+    assert found.body == {"events": [{"values": ["NaN", "Infinity", "-Infinity", 0.5]}]}
 
 
 @pytest.mark.parametrize("id_", ["", "x" * 961])

@@ -60,6 +60,14 @@ def test_tuples_mappings_and_words_are_written_as_json() -> None:
     assert records.dumps(MappingProxyType({"at": (1, 2)})) == '{"at":[1,2]}'
 
 
+@given(JSON)
+def test_a_message_is_strict_json_that_others_read_as_it_is(body: Any) -> None:
+    text = records.message(body)
+    text.encode()
+    assert json.loads(text, parse_constant=refuse) == records.loads_message(text)
+    assert records.message(records.loads_message(text)) == text
+
+
 @pytest.mark.parametrize("text", ["NaN", "[Infinity]", "{", "", b"\xff", "{'a': 1}", "1 2"])
 def test_what_is_not_strict_json_is_refused_with_a_remedy(text: str | bytes) -> None:
     with pytest.raises(BadInputError, match=r"strict JSON.*; restore it from a backup"):

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from trainwarden.errors import BadInputError, ConflictError, RetryableError, TrainwardenError
-from trainwarden.model import Json
 from trainwarden.store import records
 from trainwarden.store.aws_errors import code_of, of_client, translated
 from trainwarden.store.ports import Entry, EntryKind, JobRecord, JobStatus
@@ -186,10 +185,10 @@ class DynamoLedger:
 
         A ``Put`` with a condition would fail the transaction, and every retry of it, for ever.
         """
-        values: Item = {"body": {"S": records.dumps(entry.body)}}
+        values: Item = {"body": {"S": records.body_to_text(entry)}}
         if entry.kind is EntryKind.OUTBOX:
             values = {
-                "outbox": {"S": records.dumps(entry.body["events"])},
+                "outbox": {"S": records.message(entry.body["events"])},
                 "expires_at": {"N": str(int(self._now()) + OUTBOX_SECONDS)},
             }
         if _size(values) > MAX_ITEM_BYTES:
@@ -224,15 +223,16 @@ def _record(item: Item) -> JobRecord:
 
 def _entry(kind: EntryKind, id_: str, item: Item) -> Entry:
     if kind is EntryKind.OUTBOX:
-        return Entry(kind, id_, {"events": records.loads(item["outbox"]["S"])})
-    body: Json = records.loads(item["body"]["S"])
-    return Entry(kind, id_, body)
+        return Entry(kind, id_, {"events": records.loads_message(item["outbox"]["S"])})
+    return Entry(kind, id_, records.body_from_text(kind, item["body"]["S"]))
 
 
 def _size(attributes: Item) -> int:
-    """Size as DynamoDB counts it: names and values, in bytes; all we write is ASCII or binary."""
+    """Size as DynamoDB counts it: names and values, in bytes of UTF-8."""
     return sum(
-        len(name) + len(value) for name, typed in attributes.items() for value in typed.values()
+        len(name) + len(value.encode() if isinstance(value, str) else value)
+        for name, typed in attributes.items()
+        for value in typed.values()
     )
 
 

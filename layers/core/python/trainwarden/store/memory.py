@@ -84,7 +84,8 @@ class MemoryLedger:
             ConflictError: another writer committed first; nothing was written.
             BadInputError: more than 96 entries.
         """
-        texts = [(e.kind, e.id, records.dumps(e.body)) for e in records.checked(record, entries)]
+        kept = records.checked(record, entries)
+        texts = [(entry.kind, entry.id, records.body_to_text(entry)) for entry in kept]
         text = records.record_to_text(record)
         with self._lock:
             seen = self._records.get(record.job, (0, ""))[0]
@@ -101,7 +102,7 @@ class MemoryLedger:
         with self._lock:
             found = sorted(self._entries.get((job_name(job), kind), {}).items())
         for id_, body in found:
-            yield Entry(kind, id_, records.loads(body))
+            yield Entry(kind, id_, records.body_from_text(kind, body))
 
     def open_jobs(self) -> Iterator[str]:
         """Yield the names of jobs that are not ``CLOSED``."""

@@ -95,7 +95,7 @@ class EntryKind(str, Enum):
     FINDING = "FINDING"  # id <step:012d>#<rule>#<hash of tensor>
     INCIDENT = "INCIDENT"  # data rejected or lost; id <kind>#<worker:04d>#<seq:010d>
     ACTION = "ACTION"  # id <kind>#<rule>
-    OUTBOX = "OUT"  # id <version:010d>; body {"events": [envelope, ...]}; expires after a day
+    OUTBOX = "OUT"  # id <version:010d>; body {"events": [envelope, ...]}, a message (``records``)
 
 
 @dataclass(frozen=True)

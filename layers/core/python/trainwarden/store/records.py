@@ -3,8 +3,11 @@
 JSON has no NaN and no infinity, yet findings and rule states hold them. They are written as the
 strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A string that would read the same is written
 with ``=`` before it (``"=NaN"``), one that already looks escaped with one more (``"==NaN"``), so
-that every value comes back as what it was. A reader that knows nothing of this, such as a consumer
-of an event, sees plain strings. Keys of objects are never touched.
+that every value comes back as what it was. Keys of objects are never touched.
+
+Outbox entries leave the system, so they are *messages*: written with the same three words, but
+strings stay as they are and nothing is turned back when read. What goes in as strict JSON goes out
+as the same JSON.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from trainwarden.errors import BadInputError
 from trainwarden.model import Json
@@ -30,16 +35,30 @@ _LOOKS_LIKE_ONE = re.compile(r"=*(?:NaN|-?Infinity)")
 def dumps(body: Json) -> str:
     """Write JSON-shaped data as strict JSON text in ASCII; NaN and ±inf as described above.
 
+    Numpy's numbers are written as Python's.
+
     Raises:
-        TypeError: something that is no JSON, such as a numpy integer.
+        TypeError: something that is no JSON, such as a set.
     """
     try:
         text = json.dumps(body, allow_nan=False, separators=(",", ":"), default=_plain)
     except ValueError:  # the C encoder met a NaN or an infinity
         text = ""
     if not text or _may_hold_word(text):
-        text = json.dumps(_escaped(body), allow_nan=False, separators=(",", ":"), default=_plain)
+        text = json.dumps(_escaped(body), allow_nan=False, separators=(",", ":"))
     return text
+
+
+def message(body: Json) -> str:
+    """Write what is meant for others as strict JSON text in Unicode.
+
+    Raises:
+        TypeError: something that is no JSON, such as a set.
+    """
+    words = _escaped(body, strings=False)
+    text = json.dumps(words, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    # Half a surrogate pair has no UTF-8; escaped it travels.
+    return text if _is_unicode(text) else json.dumps(words, separators=(",", ":"))
 
 
 def loads(text: str | bytes) -> Json:
@@ -48,12 +67,21 @@ def loads(text: str | bytes) -> Json:
     Raises:
         BadInputError: not strict JSON.
     """
+    body = loads_message(text)
+    plain = text if isinstance(text, str) else text.decode()
+    return _unescaped(body) if _may_hold_word(plain) else body
+
+
+def loads_message(text: str | bytes) -> Json:
+    """Read strict JSON as it is.
+
+    Raises:
+        BadInputError: not strict JSON.
+    """
     try:
-        body = json.loads(text, parse_constant=_refuse)
-        plain = text if isinstance(text, str) else text.decode()
+        return json.loads(text, parse_constant=_refuse)
     except ValueError as exc:
         raise BadInputError("strict JSON", f"{text[:40]!r} ({exc})", _RESTORE) from exc
-    return _unescaped(body) if _may_hold_word(plain) else body
 
 
 def record_to_text(record: JobRecord) -> str:
@@ -84,9 +112,23 @@ def record_from_text(text: str | bytes) -> JobRecord:
         raise BadInputError("the record of a job", f"{text[:80]!r} ({exc})", _RESTORE) from exc
 
 
+def body_to_text(entry: Entry) -> str:
+    """Write the body of an entry as JSON text; that of an outbox entry is a message."""
+    return message(entry.body) if entry.kind is EntryKind.OUTBOX else dumps(entry.body)
+
+
+def body_from_text(kind: EntryKind, text: str | bytes) -> Json:
+    """Read what ``body_to_text`` wrote.
+
+    Raises:
+        BadInputError: not strict JSON.
+    """
+    return loads_message(text) if kind is EntryKind.OUTBOX else loads(text)
+
+
 def entries_to_text(entries: Iterable[Entry]) -> str:
-    """Write entries as the text of a JSON list."""
-    return dumps([{"kind": e.kind.value, "id": e.id, "body": e.body} for e in entries])
+    """Write entries as one JSON text; each body is a text within it."""
+    return dumps([{"kind": e.kind.value, "id": e.id, "body": body_to_text(e)} for e in entries])
 
 
 def entries_from_text(text: str | bytes) -> tuple[Entry, ...]:
@@ -96,9 +138,10 @@ def entries_from_text(text: str | bytes) -> tuple[Entry, ...]:
         BadInputError: not a list of entries.
     """
     try:
-        return tuple(Entry(EntryKind(e["kind"]), e["id"], e["body"]) for e in loads(text))
+        found = [(EntryKind(e["kind"]), e["id"], e["body"]) for e in loads(text)]
     except (KeyError, TypeError, ValueError) as exc:
         raise BadInputError("a list of entries", f"{text[:80]!r} ({exc})", _RESTORE) from exc
+    return tuple(Entry(kind, id_, body_from_text(kind, body)) for kind, id_, body in found)
 
 
 def training_to_json(training: TrainingJob) -> dict[str, Json]:
@@ -140,26 +183,38 @@ def checked(record: JobRecord, entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _may_hold_word(text: str) -> bool:
-    """Tell whether a string in ``text`` may be, or need, an escape; false alarms only cost time."""
+    """Tell whether a string in ``text`` may need an escape; false alarms only cost time."""
     return 'NaN"' in text or 'Infinity"' in text
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _plain(value: object) -> Json:
-    """Let ``json`` write any mapping, not only dict."""
+    """Let ``json`` write any mapping, not only dict, and numpy's numbers."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, np.generic):
+        return value.item()
     raise TypeError(f"{type(value).__name__} is not JSON: {value!r:.80}")
 
 
-def _escaped(value: Json) -> Json:
+def _escaped(value: Json, *, strings: bool = True) -> Json:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):
-        return f"={value}" if _LOOKS_LIKE_ONE.fullmatch(value) else value
+        return f"={value}" if strings and _LOOKS_LIKE_ONE.fullmatch(value) else value
     if isinstance(value, Mapping):
-        return {key: _escaped(item) for key, item in value.items()}
+        return {key: _escaped(item, strings=strings) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_escaped(item) for item in value]
+        return [_escaped(item, strings=strings) for item in value]
     return value
 
 
