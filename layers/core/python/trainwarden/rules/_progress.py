@@ -1,12 +1,13 @@
 """Is the run learning? The gate before the alarms: what looks ill in a run that learns is not.
 
-State is ``[first step, first losses…, last losses…]`` as JSON: the level a run started from and
-the level it is at now, both medians of a few saved steps, so that one batch decides nothing.
+State is JSON: the losses a run started with and those it is at now, both a few saved steps, so
+that their medians hang on no single batch.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from statistics import median
 
 from trainwarden.model import Json, Mode, Observation
@@ -15,12 +16,18 @@ KEPT = 5  # saved steps in each median
 START_STEPS = 10  # saved steps later than this after the first no longer belong to the start
 
 
-def training_loss(obs: Observation) -> float | None:
-    """Return the training loss of this step, None if it was not recorded."""
-    losses = obs.scalars.get("losses") if obs.mode is Mode.TRAIN else None
+def main_loss(obs: Observation, patterns: tuple[str, ...] = ()) -> tuple[str, float] | None:
+    """Return name and value of the loss to judge: ``loss``, else the first by name.
+
+    None if there is no loss that matches, or if it is not finite (NUM001's business).
+    """
+    losses = obs.scalars.get("losses")
     if not losses:
         return None
-    return losses["loss"] if "loss" in losses else losses[min(losses)]
+    names = [n for n in losses if not patterns or any(re.match(p, n) for p in patterns)]
+    name = "loss" if "loss" in names else min(names, default="")
+    value = losses.get(name, math.nan)
+    return (name, value) if math.isfinite(value) else None
 
 
 def begin() -> Json:
@@ -29,15 +36,15 @@ def begin() -> Json:
 
 
 def follow(state: Json, obs: Observation) -> Json:
-    """Take one step's loss into account; a missing or non-finite loss changes nothing."""
-    loss = training_loss(obs)
-    if loss is None or not math.isfinite(loss):
+    """Take one training step's loss into account; a missing or non-finite loss changes nothing."""
+    loss = main_loss(obs) if obs.mode is Mode.TRAIN else None
+    if loss is None:
         return state
     at = obs.step if state["at"] < 0 else state["at"]
     first = state["first"]
     if not first or (len(first) < KEPT and obs.step - at < START_STEPS):
-        first = [*first, loss]
-    return {"at": at, "first": first, "last": [*state["last"][1 - KEPT :], loss]}
+        first = [*first, loss[1]]
+    return {"at": at, "first": first, "last": [*state["last"][1 - KEPT :], loss[1]]}
 
 
 def fall(state: Json) -> float:

@@ -10,9 +10,10 @@ deviations of a Poisson count towards each other:
 
     ratio = (max - 2 √max) ÷ (min + 2 √(min + 1))
 
-It fires when ratio is above ``threshold_imbalance``. Only the first labels are judged, up to 20
-times ``samples``: what drifts later is no property of the data set. Labels below 0 (ignore_index)
-do not count.
+It fires when ratio is above ``threshold_imbalance``. Each label tensor is judged once, and not if
+the first quarter of its labels differs from the rest by more than chance (two-sample χ² over its
+mean by five standard deviations): labels that drift (a policy's own actions, data in order) are no
+property of the data set. Labels below 0 (ignore_index) do not count.
 
 With more than ``many`` classes (tokens, ages) frequencies differ by nature; there, and for labels
 with a value for every position (segmentation, sequences), it fires only when one class has more
@@ -41,7 +42,8 @@ from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, 
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 _PER_CLASS = 20
-_LAST_FACTOR = 20
+_SURE = 5.0  # standard deviations
+_EARLY = 4  # the first labels that the rest is compared with are one in so many
 _MAX_CLASSES = 1000  # kept in the state; beyond that labels are ids, not classes
 
 
@@ -90,19 +92,16 @@ class ClassImbalance(CheckedRule[Json]):
         for name, step in obs.labels.items():
             if counts.get(name) == {} or not self._wanted(name):
                 continue  # {}: judged, or no classes
-            merged = _added(counts.get(name), step)
+            enough = max(self.samples, _PER_CLASS * len((counts.get(name) or {"n": ()})["n"]))
+            merged = _added(counts.get(name), step, obs.step, enough // _EARLY)
             total = sum(merged["n"].values())
-            if len(merged["n"]) > _MAX_CLASSES:
-                counts[name] = {}
+            if total < max(enough, _PER_CLASS * len(merged["n"])):
+                counts[name] = merged if len(merged["n"]) <= _MAX_CLASSES else {}
                 continue
-            counts[name] = merged
-            if total < max(self.samples, _PER_CLASS * len(merged["n"])):
-                continue
+            counts[name] = {}
             finding = self._judge(name, merged, total, obs)
             if finding is not None:
                 found.append(finding)
-            if finding is not None or total > _LAST_FACTOR * self.samples:
-                counts[name] = {}
         return counts, found
 
     def _wanted(self, name: str) -> bool:
@@ -122,6 +121,8 @@ class ClassImbalance(CheckedRule[Json]):
                 return None
             message = f"class {frequent} makes up {share:.0%} of the {total} labels seen of {name}"
             return Finding(obs.step, name, share, self.dominance, message, since, evidence)
+        if _drifts(merged):
+            return None
         ratio = (high - 2 * math.sqrt(high)) / (low + 2 * math.sqrt(low + 1))
         if len(by_count) < 2 or ratio <= self.threshold_imbalance:  # noqa: PLR2004 - two classes
             return None
@@ -133,9 +134,26 @@ class ClassImbalance(CheckedRule[Json]):
         return Finding(obs.step, name, high / max(low, 1), limit, message, since, evidence)
 
 
-def _added(state: Json, step: Mapping[int, int]) -> Json:
+def _added(state: Json, step: Mapping[int, int], at: int, early: int) -> Json:
+    """``n`` counts all labels by class, ``early`` the first part of them."""
     counts: dict[str, int] = dict(state["n"]) if state else {}
     for value, count in step.items():
         if value >= 0:
             counts[str(value)] = counts.get(str(value), 0) + int(count)
-    return {"at": state["at"] if state else 0, "n": counts}
+    first = state["early"] if state else {}
+    if not first and sum(counts.values()) >= early:
+        first = counts
+    return {"at": state["at"] if state else at, "n": counts, "early": first}
+
+
+def _drifts(merged: Json) -> bool:
+    """Say whether the first labels and the rest come from different distributions."""
+    first, total = merged["early"], merged["n"]
+    early, late = sum(first.values()), sum(total.values()) - sum(first.values())
+    if not early or not late or len(total) < 2:  # noqa: PLR2004 - two classes
+        return False
+    scale = math.sqrt(late / early)
+    pairs = [(first.get(k, 0), n - first.get(k, 0)) for k, n in total.items()]
+    chi2 = sum((a * scale - b / scale) ** 2 / (a + b) for a, b in pairs)
+    freedom = len(total) - 1
+    return bool(chi2 > freedom + _SURE * math.sqrt(2 * freedom))

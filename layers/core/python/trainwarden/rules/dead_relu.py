@@ -14,7 +14,8 @@ initialisation, biases that do not start far below zero.
 
 **False alarms to expect.** Layers pruned on purpose.
 
-**Missing data.** Layers without channel counts are not judged; evaluation passes are not looked at.
+**Missing data.** Layers without channel counts are not judged; evaluation passes are not looked at,
+and neither are activations with NaN (NUM001's business).
 
 **Source.** SageMaker Debugger: activity under 1 % in over 50 % of a layer. Ours counts channels
 that are never active, since trained ReLU transformers have most neurons under 1 % (Li et al.,
@@ -43,6 +44,9 @@ from trainwarden.model import (
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import matching
+from trainwarden.stats.catalog import INDEX
+
+_NAN = INDEX["n_nan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +92,12 @@ class DeadRelu(CheckedRule[Json]):
         if obs.mode is not Mode.TRAIN or not obs.channels:
             return state, ()
         layers, found = dict(state), []
-        wanted = self._wanted(obs)
+        wanted, row_of = self._wanted(obs), obs.layout.row_of
         for name, channels in obs.channels.items():
             if (wanted is not None and name not in wanted) or channels.seen <= 0:
+                continue
+            row = row_of.get(name, -1)
+            if 0 <= row < obs.stats.shape[0] and obs.stats[row, _NAN] > 0:
                 continue
             layers[name], finding = self._layer(name, layers.get(name), channels, obs)
             if finding is not None:

@@ -6,7 +6,9 @@ model it ends with is worse than one it had.
 **How it is computed.** The training loss is averaged over the saved steps between two validation
 passes. At each pass, against the pass with the lowest validation loss so far, the rule asks that
 
-* the validation loss is at least ``rise`` above that lowest (share, 1);
+* the validation loss is above that lowest by ``rise`` times it, and by ``regress`` times the way
+  it had come (start - lowest), so that noise near zero is no rise; start is the larger of the first
+  validation and the first training loss;
 * the training loss is below its own value at that pass;
 * gap = (validation - training) ÷ |training| is above ``gap`` and wider than at that pass.
 
@@ -24,7 +26,9 @@ model.
 
 **Source.** SageMaker Debugger's Overfit (gap > 0.1, patience 1) alarms on over half of healthy
 runs, since some gap is normal; "generalisation loss" GL against the own best: Prechelt, "Early
-Stopping - But When?" (1998), whose GL_5 is a rise of 5 %.
+Stopping - But When?" (1998), whose GL_5 is a rise of 5 %. Measured on healthy image, text and table
+runs: noise makes the validation loss rise by up to 45 % of a small lowest, but at most by 2.5 % of
+the way.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from typing import ClassVar
 
 from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import main_loss
 
 LOSSES = Need("losses", "value")
 
@@ -66,12 +71,13 @@ class Overfit(CheckedRule[Json]):
     )
     tensor_regex: tuple[str, ...] = param((), "Losses to look at.", pattern=True)
     rise: float = param(0.1, "Rise of the validation loss over its best.", bounds=Bounds(gt=0))
+    regress: float = param(0.05, "Rise as a share of start - lowest.", bounds=Bounds(ge=0, lt=1))
     gap: float = param(0.1, "Least gap between the losses.", bounds=Bounds(ge=0))
 
     def start(self) -> Json:
         """No loss has been seen."""
-        return {"sum": 0.0, "n": 0, "best": None, "count": 0, "since": -1, "passes": 0,
-                "told": False}  # fmt: skip
+        return {"sum": 0.0, "n": 0, "best": None, "start": None, "count": 0, "since": -1,
+                "passes": 0, "told": False}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """A validation loss."""
@@ -79,42 +85,46 @@ class Overfit(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Average the training loss; judge at each validation pass."""
-        losses = obs.scalars.get("losses") or {}
-        name = "loss" if "loss" in losses else min(losses, default="")
-        value = losses.get(name, math.nan)
-        if not math.isfinite(value):
+        loss = main_loss(obs, self.tensor_regex)
+        if loss is None:
             return state, ()
+        value = loss[1]
         if obs.mode is Mode.TRAIN:
-            return {**state, "sum": state["sum"] + value, "n": state["n"] + 1}, ()
+            start = value if state["start"] is None else state["start"]
+            now = {"sum": state["sum"] + value, "n": state["n"] + 1, "start": start}
+            return {**state, **now}, ()
         if obs.mode is not Mode.EVAL or not state["n"]:
             return state, ()
         train = state["sum"] / state["n"]
         state = {**state, "sum": 0.0, "n": 0, "passes": state["passes"] + 1}
         if self.ratio_threshold is not None:
             return self._sagemaker(state, obs, train, value)
-        return self._judge(state, obs, train, (name, value))
+        return self._judge(state, obs, train, loss)
 
     def _judge(
         self, state: Json, obs: Observation, train: float, loss: tuple[str, float]
     ) -> tuple[Json, Sequence[Finding]]:
         name, value = loss
-        best = state["best"]  # [step, validation loss, training loss, pass]
+        best = state["best"]  # [step, validation loss, training loss]
         if best is None or value < best[1]:
-            here = [obs.step, value, train, state["passes"]]
-            return {**state, "best": here, "count": 0, "told": False}, ()
+            here = [obs.step, value, train]
+            start = max(state["start"], value) if best is None else state["start"]
+            return {**state, "best": here, "start": start, "count": 0, "told": False}, ()
+        limit = best[1] + max(self.rise * abs(best[1]), self.regress * (state["start"] - best[1]))
         ill = (
-            value > best[1] + self.rise * abs(best[1])
+            value > limit
             and train < best[2]
             and _gap(value, train) > max(self.gap, _gap(best[1], best[2]))
         )
         state = {**state, "count": state["count"] + 1 if ill else 0}
         if state["told"] or state["count"] < (self.patience or 3):
             return state, ()
-        return {**state, "told": True}, [self._finding(obs, train, value, best, name)]
+        return {**state, "told": True}, [self._finding(obs, train, (name, value), best, limit)]
 
     def _finding(
-        self, obs: Observation, train: float, value: float, best: Json, name: str
+        self, obs: Observation, train: float, loss: tuple[str, float], best: Json, limit: float
     ) -> Finding:
+        name, value = loss
         message = (
             f"the validation loss is {value:.4g}, {value / best[1] - 1:.0%} above its best of "
             f"{best[1]:.4g} at step {best[0]}, while the training loss fell from {best[2]:.4g} to "
@@ -122,7 +132,6 @@ class Overfit(CheckedRule[Json]):
         )
         evidence = {"best_step": best[0], "best": best[1], "training": train, "validation": value,
                     "gap": round(_gap(value, train), 4)}  # fmt: skip
-        limit = best[1] + self.rise * abs(best[1])
         return Finding(obs.step, name, value, limit, message, best[0], evidence)
 
     def _sagemaker(

@@ -119,7 +119,8 @@ class UnchangedTensor(CheckedRule[Json]):
         change = obs.stats[rows, _CHANGE]
         if int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED or _skipped(obs):
             return state, ()
-        resting = rows[change == 0]
+        finite = obs.stats[rows, 1:4].sum(1) == 0
+        resting = rows[(change == 0) & finite]
         if not resting.size and not state["rest"]:
             return {**state, "told": False} if state["told"] else state, ()
         state = self._rest(state, obs, resting, rows[change > 0])
