@@ -1,0 +1,99 @@
+"""Recorded runs in a folder, judged by the same pipeline without any cloud."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from trainwarden.errors import KeyGrammarError, NotFoundError
+from trainwarden.model import Json
+from trainwarden.pipeline.service import Pipeline
+from trainwarden.pipeline.values import Settings
+from trainwarden.store.memory import MemoryLedger
+from trainwarden.store.ports import JobRecord, JobStatus, Ledger, ObjectStore
+from trainwarden.wire import keys
+
+_LOCAL = Settings(training_info_deadline_s=0.0, budget_s=3600.0, max_objects=1_000_000)
+
+
+def jobs_in(objects: ObjectStore) -> tuple[str, ...]:
+    """Return the names of the jobs that have an object, ascending."""
+    return tuple(_jobs(objects))
+
+
+def _jobs(objects: ObjectStore) -> Iterator[str]:
+    after = "jobs/"
+    while True:
+        key = next(objects.keys("jobs/", after=after), None)
+        if key is None:
+            return
+        name = key.split("/")[1]
+        with suppress(KeyGrammarError):  # somebody's own files
+            yield keys.job_name(name)
+        after = f"jobs/{name}/\U0010ffff"  # past everything below the job
+
+
+def check(
+    objects: ObjectStore,
+    job: str | None = None,
+    *,
+    ledger: Ledger | None = None,
+    defaults: Mapping[str, Json] | None = None,
+    now: Callable[[], float] = time.time,
+) -> JobRecord:
+    """Judge a recorded run to its end and close it.
+
+    Args:
+        objects: Where the run was recorded.
+        job: Which; None if there is only one.
+        ledger: Takes findings and incidents; an empty one in memory if None.
+        defaults: Configuration used where the run's own says nothing.
+        now: Seconds since the epoch, UTC.
+
+    Raises:
+        NotFoundError: no run, not that run, or several and none was named.
+    """
+    ledger = MemoryLedger() if ledger is None else ledger
+    name = _chosen(jobs_in(objects), job)
+    pipeline = Pipeline(objects, ledger, None, replace(_LOCAL, defaults=defaults or {}), now)
+    brought = pipeline.ingest(name)
+    while brought.more:
+        brought = pipeline.ingest(name)
+    record = ledger.load(name)
+    if record is None or record.status is not JobStatus.CLOSED:
+        pipeline.end(name, "no end object")
+        record = ledger.load(name)
+    if record is None:
+        raise NotFoundError(f"the record of {name} vanished from the ledger")
+    return record
+
+
+def judge_all(
+    objects: ObjectStore,
+    ledger: Ledger,
+    *,
+    defaults: Mapping[str, Json] | None = None,
+    now: Callable[[], float] = time.time,
+) -> tuple[str, ...]:
+    """Judge what every recorded run has so far, and return their names; runs may go on."""
+    pipeline = Pipeline(objects, ledger, None, replace(_LOCAL, defaults=defaults or {}), now)
+    names = jobs_in(objects)
+    for name in names:
+        while pipeline.ingest(name).more:
+            pass
+    return names
+
+
+def _chosen(names: tuple[str, ...], job: str | None) -> str:
+    if not names:
+        raise NotFoundError(
+            "no recorded run: expected jobs/<job>/manifest.tw, as trainwarden.watch(out=…) writes"
+        )
+    if job is None and len(names) == 1:
+        return names[0]
+    if job in names:
+        return str(job)
+    said = f"no run {job}" if job else "several runs"
+    raise NotFoundError(f"{said}: name one of {', '.join(names[:20])}")

@@ -1,0 +1,143 @@
+"""What a fold brought → entries and events of the next commit; verdicts of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from trainwarden import events, policy
+from trainwarden.config import JobConfig
+from trainwarden.engine import Engine, Fold, RuleSpec
+from trainwarden.errors import ConfigError
+from trainwarden.model import Finding, Json, Severity, Status, Verdict
+from trainwarden.pipeline.draft import Draft
+from trainwarden.pipeline.progress import Progress
+from trainwarden.rules import build
+from trainwarden.store.ports import JobRecord, JobStatus
+
+NO_DATA = "NoData"
+NO_DATA_CODE = "SYS002"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How one job is judged."""
+
+    config: JobConfig
+    engine: Engine
+    stop_on: str
+
+
+def judge_of(config: Mapping[str, Json], stop_on: str) -> Judge:
+    """Return the judge of a resolved configuration, from a cache where possible."""
+    return _judge(events.dumps(events.plain(config)), stop_on)
+
+
+@lru_cache(maxsize=64)
+def _judge(text: str, stop_on: str) -> Judge:
+    import json
+
+    config = JobConfig.from_json(json.loads(text))
+    return Judge(config, Engine(spec for spec in config.rules if _builds(spec)), stop_on)
+
+
+def _builds(spec: RuleSpec) -> bool:
+    """False for a rule that a later deployment no longer knows; the others go on."""
+    try:
+        build(spec.name, spec.parameters)
+    except ConfigError:
+        return False
+    return True
+
+
+def verdicts(record: JobRecord) -> tuple[Verdict, ...]:
+    """Return where each rule of a job stands, ``NoData`` included where it was raised."""
+    found: tuple[Verdict, ...] = ()
+    if record.config and record.rules:
+        found = judge_of(record.config, "never").engine.verdicts(record.rules)
+    note = Progress.from_json(record.progress).no_data
+    return (*found, _no_data(note)) if note else found
+
+
+def announce(draft: Draft, judge: Judge, fold: Fold, *, salt: str) -> None:
+    """Put a fold's state, findings and changed verdicts into the draft.
+
+    Args:
+        draft: Its record still has the state before the fold.
+        judge: The job's.
+        fold: From the job's engine.
+        salt: Tells apart equal findings of different folds.
+    """
+    before = draft.record.rules
+    draft.change(rules=fold.state)
+    for finding in fold.findings:
+        draft.find(finding, salt=salt)
+    if not fold.changed:
+        return
+    previous = {v.rule: v.status for v in judge.engine.verdicts(before)} if before else {}
+    for verdict in fold.changed:
+        evidence = next((f for f in fold.findings if f.rule == verdict.rule), None)
+        _tell(draft, judge, verdict, previous.get(verdict.rule), evidence)
+
+
+def announce_no_data(draft: Draft, judge: Judge, note: str) -> None:
+    """Raise the verdict that a job has no data."""
+    draft.note(no_data=note)
+    _tell(draft, judge, _no_data(note), None, None)
+
+
+def withdraw_no_data(draft: Draft, judge: Judge) -> None:
+    """Take the verdict back: data has come."""
+    draft.note(no_data="")
+    healed = Verdict(NO_DATA, NO_DATA_CODE, Status.NO_ISSUES_FOUND, inspected=1, note="data came")
+    _tell(draft, judge, healed, Status.ISSUES_FOUND, None)
+
+
+def close(draft: Draft, judge: Judge, outcome: str) -> None:
+    """Settle every verdict and close the job."""
+    state = draft.record.rules or judge.engine.start()
+    stopped = outcome.lower() == "stopped"
+    draft.change(status=JobStatus.CLOSED, outcome=outcome, rules=state, gap_since=0.0)
+    announce(draft, judge, judge.engine.finish(state, stopped=stopped), salt="finish")
+    draft.note(waiting={})
+    standing = (*judge.engine.verdicts(draft.record.rules), *_raised(draft.progress))
+    draft.tell(events.job_closed(draft.record, standing, time=draft.now))
+
+
+def _raised(progress: Progress) -> Sequence[Verdict]:
+    return (_no_data(progress.no_data),) if progress.no_data else ()
+
+
+def _no_data(note: str) -> Verdict:
+    return Verdict(NO_DATA, NO_DATA_CODE, Status.ISSUES_FOUND, since_step=0, findings=1, note=note)
+
+
+def _tell(
+    draft: Draft,
+    judge: Judge,
+    verdict: Verdict,
+    previous: Status | None,
+    finding: Finding | None,
+) -> None:
+    severity = _severity(judge, verdict, finding)
+    response = policy.respond(judge.config, verdict, severity, stop_on=judge.stop_on)
+    draft.tell(
+        events.verdict_changed(
+            draft.record,
+            verdict,
+            previous=previous,
+            finding=finding,
+            response=response,
+            time=draft.now,
+        )
+    )
+
+
+def _severity(judge: Judge, verdict: Verdict, finding: Finding | None) -> Severity:
+    if finding is not None and finding.severity is not None:
+        return finding.severity
+    spec, rule = judge.config.rule(verdict.rule), judge.engine.rules.get(verdict.rule)
+    if spec is not None and spec.severity is not None:
+        return spec.severity
+    return rule.meta.severity if rule is not None else Severity.WARNING

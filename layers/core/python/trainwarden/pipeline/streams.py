@@ -1,0 +1,187 @@
+"""Every worker's steps objects from its watermark on: read, refused, counted, passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from trainwarden.errors import BadInputError
+from trainwarden.model import Layout, Observation
+from trainwarden.pipeline.draft import Draft
+from trainwarden.pipeline.inbox import Found, Inbox
+from trainwarden.wire.codec import StepsObject
+from trainwarden.wire.keys import EndKey, StepsKey
+from trainwarden.wire.manifest import Manifest
+
+UNKNOWN = "unknown"  # why a worker ended whose end object is not readable
+
+
+@dataclass
+class Budget:
+    """What one call may still do.
+
+    Attributes:
+        objects: Steps objects it may read.
+        until: When to stop, by ``now``.
+        now: The clock.
+        used: Steps objects read.
+    """
+
+    objects: int
+    until: float
+    now: Callable[[], float]
+    used: int = 0
+
+    @property
+    def spent(self) -> bool:
+        """True if the call should end at the next step boundary; never before the first object."""
+        return self.used > 0 and (self.used >= self.objects or self.now() >= self.until)
+
+
+@dataclass
+class Stream:
+    """One worker's steps objects from its watermark on.
+
+    Attributes:
+        worker: Rank.
+        seq: Number of the object to fold next.
+        index: Position in it.
+        found: The object, once read; kept between commits of one call.
+        idle: True if it was looked for in this pass and cannot be folded yet.
+        unreadable: Why not, if it is there.
+    """
+
+    worker: int
+    seq: int = 0
+    index: int = 0
+    found: StepsObject | None = None
+    idle: bool = False
+    unreadable: str = ""
+
+    def head(self) -> Observation | None:
+        """Return the observation to fold next, None if its object was not read or has no more."""
+        observations = self.found.observations if self.found else ()
+        return observations[self.index] if self.index < len(observations) else None
+
+    def jump(self, seq: int) -> None:
+        """Go on with object ``seq``."""
+        self.seq, self.index, self.found, self.idle, self.unreadable = seq, 0, None, False, ""
+
+
+@dataclass
+class Streams:
+    """The streams of a job's workers; what is wrong with an object goes into the draft.
+
+    Attributes:
+        draft: Takes incidents and counters.
+        inbox: Where objects are read.
+        manifest: The accepted manifest; None if it cannot be read any more.
+        budget: What the call may still do.
+        by_worker: One a worker that the manifest names.
+        fresh: True if the manifest was read in this pass.
+    """
+
+    draft: Draft
+    inbox: Inbox
+    manifest: Manifest | None
+    budget: Budget
+    by_worker: Mapping[int, Stream] = field(default_factory=dict)
+    fresh: bool = False
+
+    @property
+    def drained(self) -> bool:
+        """True if every worker said how far it wrote and all of it is folded."""
+        return all(self.done(stream) and stream.idle for stream in self.by_worker.values())
+
+    def done(self, stream: Stream) -> bool:
+        """True if a worker has said that it writes nothing from here on."""
+        last = self.draft.record.ended.get(stream.worker)
+        return last is not None and stream.seq > last
+
+    def look(self, stream: Stream) -> bool:
+        """Read the object at the stream's position; False if the manifest must be read first."""
+        while stream.found is None and not stream.idle and not self.draft.is_full():
+            found = self._read(stream)
+            if (found.run or found.unreadable) and not self.fresh:
+                return False
+            stream.unreadable = found.unreadable
+            if found.steps is not None:
+                stream.found = found.steps
+                if stream.head() is None:  # overwritten by a shorter one
+                    self._finish(stream)
+            elif found.run:
+                self.refuse(stream, _of_run(self._run, found.run))
+            elif found.refused is not None:
+                self.refuse(stream, found.refused)
+            else:
+                stream.idle = True
+        return True
+
+    def _read(self, stream: Stream) -> Found:
+        found = self.inbox.steps(self.key(stream), self._run, self._layout)
+        self.budget.used += not found.nothing
+        if found.run in self.draft.progress.superseded:
+            return Found()  # left by an earlier run, not yet overwritten by this one
+        return found
+
+    @property
+    def _layout(self) -> Layout | None:
+        return self.manifest.layout if self.manifest else None
+
+    @property
+    def _run(self) -> str:
+        return str(self.draft.record.manifest.get("run", ""))
+
+    def key(self, stream: Stream) -> StepsKey:
+        """Return the key of the object to fold next."""
+        return StepsKey(self.draft.record.job, stream.worker, stream.seq)
+
+    def refuse(self, stream: Stream, error: BadInputError) -> None:
+        """Pass an object that nobody can fold: once, with its reason, in the same commit."""
+        key, worker = str(self.key(stream)), stream.worker
+        self.draft.reject("REJECTED", key, error, worker=worker, seq=stream.seq)
+        self.draft.note(holes=tuple(sorted({*self.draft.progress.holes, worker})))
+        stream.jump(stream.seq + 1)
+
+    def after_gap(self, stream: Stream, *, any_will_do: bool) -> StepsKey | None:
+        """Return the next object after a missing one, as ``Inbox.after_gap`` finds it."""
+        return self.inbox.after_gap(
+            self.key(stream),
+            self._run,
+            self._layout,
+            hidden=self.draft.progress.superseded,
+            any_will_do=any_will_do,
+        )
+
+    def pop(self, stream: Stream) -> None:
+        """Pass one folded observation."""
+        stream.index += 1
+        if stream.head() is None:
+            self._finish(stream)
+
+    def _finish(self, stream: Stream) -> None:
+        """Count a folded object and go on to the next."""
+        draft, progress = self.draft, self.draft.progress
+        lost = stream.found.dropped if stream.found else {}
+        names = sorted({*progress.dropped, *lost})
+        dropped = {name: progress.dropped.get(name, 0) + lost.get(name, 0) for name in names}
+        draft.note(objects=progress.objects + 1, dropped=dropped)
+        if self.done(stream):
+            self._contradict_end(stream)
+        stream.jump(stream.seq + 1)
+
+    def _contradict_end(self, stream: Stream) -> None:
+        """Believe the object that is there, not the end object that denies it."""
+        ended, worker = self.draft.record.ended, stream.worker
+        if self.draft.progress.reasons.get(worker) != UNKNOWN:
+            key = str(EndKey(self.draft.record.job, worker))
+            expected, found = f"last_seq {stream.seq} or more", f"last_seq {ended[worker]}"
+            error = BadInputError(expected, found, "write the end object last")
+            self.draft.reject("END", key, error, worker=worker, seq=stream.seq)
+        self.draft.change(ended={**ended, worker: stream.seq})
+
+
+def _of_run(expected: str, found: str) -> BadInputError:
+    return BadInputError(
+        f"an object of run {expected}", f"one of run {found}", "give each run its own job name"
+    )
