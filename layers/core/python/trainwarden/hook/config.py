@@ -1,0 +1,326 @@
+"""What the user asked for, checked, and what the environment says: job, bucket, rank.
+
+The only module of the hook that reads environment variables and SageMaker's files. Nothing here
+touches the network: ``destination.py`` does, in the background.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwarden.errors import ConfigError, KeyGrammarError
+from trainwarden.hook.schedule import Schedule
+from trainwarden.model import Collection, Json
+from trainwarden.wire.identity import NONCE_VARIABLE, identity
+from trainwarden.wire.keys import MAX_JOB_CHARS, MAX_WORKER, job_name
+
+OUT_VARIABLE = "TRAINWARDEN_OUT"
+OUT_HYPERPARAMETER = "trainwarden_out"
+LOCAL_OUT = ".trainwarden/runs"
+COLLECTIONS = (
+    Collection.WEIGHTS,
+    Collection.BIASES,
+    Collection.GRADIENTS,
+    Collection.ACTIVATIONS,
+    Collection.INPUTS,
+    Collection.OUTPUTS,
+    Collection.LABELS,
+    Collection.LOSSES,
+    Collection.OPTIMIZER,
+)
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``watch`` was asked for, checked. The arguments are described in docs/hook.md.
+
+    Attributes:
+        collections: What is captured.
+        schedule: Which steps are saved.
+        include: Capture only tensors whose name one of these matches; empty for all.
+        exclude: Never capture tensors whose name one of these matches.
+        updates: Compare weights with the previous saved step: needs a copy of the weights.
+        activation_modules: Paths of modules whose output is an activation; None for all
+            modules that are activation functions.
+        evaluation: Save one observation for each evaluation pass.
+        rules: Rule configuration for the manifest.
+        strict: Raise instead of warning, and wait for the upload when closing.
+        close_timeout_s: How long ``close`` may wait for the last uploads.
+        max_pending_bytes: What may wait for upload before the oldest is dropped.
+    """
+
+    collections: frozenset[str] = frozenset(str(name) for name in COLLECTIONS)
+    schedule: Schedule = field(default_factory=Schedule)
+    include: tuple[re.Pattern[str], ...] = ()
+    exclude: tuple[re.Pattern[str], ...] = ()
+    updates: bool = True
+    activation_modules: re.Pattern[str] | None = None
+    evaluation: bool = True
+    rules: Json = field(default_factory=dict)
+    strict: bool = False
+    close_timeout_s: float = 20.0
+    max_pending_bytes: int = 64 * 1024 * 1024
+
+    def wants(self, collection: str, name: str) -> bool:
+        """Say whether tensor ``name`` of ``collection`` is captured."""
+        if collection not in self.collections:
+            return False
+        if self.include and not any(pattern.search(name) for pattern in self.include):
+            return False
+        return not any(pattern.search(name) for pattern in self.exclude)
+
+    def to_json(self) -> dict[str, Json]:
+        """Describe the capture in the manifest."""
+        return {
+            "collections": sorted(self.collections),
+            "save_interval": self.schedule.interval,
+            "dense_steps": self.schedule.dense,
+            "start_step": self.schedule.start,
+            "end_step": self.schedule.end,
+            "include": [pattern.pattern for pattern in self.include],
+            "exclude": [pattern.pattern for pattern in self.exclude],
+            "updates": self.updates,
+            "evaluation": self.evaluation,
+        }
+
+
+def options(given: Mapping[str, Json], *, report: Report) -> Options:
+    """Check the keyword arguments of ``watch``.
+
+    Args:
+        given: Argument name → value, as given; None means the default.
+        report: Called with each problem; the default is used in place of what is wrong. It may
+            raise instead.
+    """
+    asked = {name: value for name, value in given.items() if value is not None}
+    checked: dict[str, Json] = {}
+    for name, read in _READERS.items():
+        if name in asked:
+            try:
+                checked[name] = read(asked[name])
+            except ConfigError as error:
+                report(f"watch({name}=…): {error}")
+    names = {
+        "save_interval": "interval",
+        "dense_steps": "dense",
+        "start_step": "start",
+        "end_step": "end",
+    }
+    try:
+        schedule = Schedule(**{names[name]: asked[name] for name in names if name in asked})
+    except ConfigError as error:
+        report(f"watch(): {error}")
+        schedule = Schedule()
+    return Options(schedule=schedule, **checked)
+
+
+def _collections(value: Json) -> frozenset[str]:
+    known = [str(name) for name in COLLECTIONS]
+    names = [str(name) for name in ([value] if isinstance(value, str) else value)]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise ConfigError(
+                f"collections out of {', '.join(known)}",
+                repr(name),
+                f"did you mean {near[0]!r}?" if near else "",
+            )
+    return frozenset(names)
+
+
+def _patterns(value: Json) -> tuple[re.Pattern[str], ...]:
+    return tuple(_pattern(text) for text in ([value] if isinstance(value, str) else value))
+
+
+def _pattern(text: Json) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except (re.error, TypeError) as error:
+        raise ConfigError("a regular expression", repr(text), str(error)) from error
+
+
+def _json(value: Json) -> Json:
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ConfigError("rules made of names, numbers, lists and dicts", str(error)) from error
+
+
+def _positive(value: Json) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:  # noqa: PLR2004 - any bound
+        raise ConfigError("a number of at least 0", repr(value))
+    return float(value)
+
+
+_READERS: Mapping[str, Callable[[Json], Json]] = {
+    "collections": _collections,
+    "include": _patterns,
+    "exclude": _patterns,
+    "updates": bool,
+    "activation_modules": _pattern,
+    "evaluation": bool,
+    "rules": _json,
+    "strict": bool,
+    "close_timeout_s": _positive,
+    "max_pending_bytes": lambda value: int(_positive(value)),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Who writes where.
+
+    Attributes:
+        job: Job name, valid.
+        out: ``s3://bucket``, a folder, or empty: ask the account (SSM), then ``fallback``.
+        fallback: Bucket of SageMaker's DebugHookConfig, used if the account names none.
+        worker: Rank of this process.
+        world_size: Processes of the job.
+        identity: What ties the run to the job that SageMaker started.
+        sagemaker: True if SageMaker started the process.
+        hyperparameters: As SageMaker passed them.
+    """
+
+    job: str
+    out: str
+    fallback: str = ""
+    worker: int = 0
+    world_size: int = 1
+    identity: str = ""
+    sagemaker: bool = False
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+
+
+def discover(
+    job: str | None,
+    out: str | os.PathLike[str] | None,
+    *,
+    report: Report,
+    environ: Mapping[str, str] = os.environ,
+) -> Place:
+    """Find job name, destination and rank: arguments first, then the environment.
+
+    Args:
+        job: Job name; None to find or make one.
+        out: ``s3://bucket`` or a folder; None to find one.
+        report: Called with each problem; a way around it is taken. It may raise instead.
+        environ: Environment variables.
+    """
+    base = Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "input" / "config"
+    hyperparameters = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in _read(base / "hyperparameters.json").items()
+    }
+    sagemaker = "TRAINING_JOB_NAME" in environ
+    rank, world_size = _rank(environ, _read(base / "resourceconfig.json"))
+    found = str(out or environ.get(OUT_VARIABLE) or _unquoted(hyperparameters, OUT_HYPERPARAMETER))
+    fallback = str(_read(base / "debughookconfig.json").get("S3OutputPath") or "")
+    if not found and not sagemaker:
+        found = LOCAL_OUT
+    return Place(
+        job=_job(job or environ.get("TRAINING_JOB_NAME"), report),
+        out=_destination(found, report),
+        fallback=_bucket(fallback),
+        worker=rank,
+        world_size=world_size,
+        identity=identity(
+            environ.get("TRAINING_JOB_ARN", ""), hyperparameters, environ.get(NONCE_VARIABLE, "")
+        ),
+        sagemaker=sagemaker,
+        hyperparameters=hyperparameters,
+    )
+
+
+def _read(path: Path) -> dict[str, Json]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _unquoted(hyperparameters: Mapping[str, str], name: str) -> str:
+    return hyperparameters.get(name, "").strip('"')  # the SageMaker SDK sends JSON strings
+
+
+def _rank(environ: Mapping[str, str], resources: Mapping[str, Json]) -> tuple[int, int]:
+    for rank, size in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")):
+        if environ.get(rank, "").isdigit():
+            world = environ.get(size, "")
+            return min(int(environ[rank]), MAX_WORKER), int(world) if world.isdigit() else 1
+    hosts = sorted(map(str, resources.get("hosts") or []))
+    host = str(resources.get("current_host"))
+    return (hosts.index(host), len(hosts)) if host in hosts else (0, 1)
+
+
+def _job(name: str | None, report: Report) -> str:
+    if not name:
+        script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        return _cleaned(f"{_cleaned(script)[:36]}-{stamp}-{secrets.token_hex(2)}")
+    try:
+        return job_name(name)
+    except KeyGrammarError as error:
+        report(f"{error}; {_cleaned(name)!r} is used")
+        return _cleaned(name)
+
+
+def _cleaned(name: str) -> str:
+    kept = re.sub(r"[^A-Za-z0-9]+", "-", name)[:MAX_JOB_CHARS].strip("-")
+    return kept or "job"
+
+
+def _bucket(uri: str) -> str:
+    match = re.match(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/|$)", uri)
+    return f"s3://{match[1]}" if match else ""
+
+
+def _destination(out: str, report: Report) -> str:
+    if "://" not in out:
+        return out
+    bucket = _bucket(out)
+    if not bucket:
+        report(str(ConfigError("out to be s3://bucket or a folder", repr(out))))
+        return ""
+    if out.rstrip("/") != bucket:
+        report(f"out={out!r}: objects lie below jobs/ of the bucket, so {bucket!r} is used")
+    return bucket
+
+
+def environment(extra: Mapping[str, Json], place: Place) -> dict[str, Json]:
+    """Describe the process for the manifest: versions, platform, commit, hyperparameters."""
+    return {
+        "python": sys.version.split()[0],
+        "platform": sys.platform,
+        "cpus": os.cpu_count() or 0,
+        "commit": _commit(_ancestors(Path.cwd())),
+        "script": Path(sys.argv[0]).name if sys.argv else "",
+        "hyperparameters": dict(place.hyperparameters),
+        **extra,
+    }
+
+
+def _ancestors(folder: Path) -> Iterable[Path]:
+    return (folder, *folder.parents)
+
+
+def _commit(folders: Iterable[Path]) -> str:
+    """Read the commit that is checked out, without starting git; empty if there is none."""
+    for folder in folders:
+        git = folder / ".git"
+        try:
+            head = (git / "HEAD").read_text().strip()
+            return (git / head[5:]).read_text().strip() if head.startswith("ref: ") else head
+        except (OSError, ValueError):
+            continue
+    return ""

@@ -1,0 +1,178 @@
+"""Outputs of activation functions, with the activity of each channel of ReLU-like ones.
+
+Hooks are on the modules only during the first forward pass of a saved step. Everything is computed
+inside the hook: the next module may work in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.callbacks import Callback
+from trainwarden.hook.torch.parameters import Roots, measure, modules_of
+from trainwarden.hook.torch.views import View, dtype_name, view
+from trainwarden.model import Channels, Collection, TensorInfo
+from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.reductions import Tensor, channel_columns, channels
+
+MAX_ELEMENTS = 2**18  # of one activation; beyond it whole samples of the batch are left out
+MAX_CALLS = 4  # of one module in one forward pass: a ReLU used twice has two rows
+_RELU_LIKE = (nn.ReLU, nn.ReLU6, nn.Threshold)
+_NOT_FUNCTIONS = (nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin)
+
+
+class Activations:
+    """Hooks for one forward pass.
+
+    Args:
+        session: Whose layout gets the rows.
+        roots: Watched modules by prefix.
+    """
+
+    def __init__(self, session: Session, roots: Roots) -> None:
+        self._session, self._roots = session, roots
+        self._handles: list[RemovableHandle] = []
+        self._calls: dict[int, int] = {}
+        self._targets = 0
+        self._refused = False
+        self.depths: dict[int, int] = {}
+        self._has_conv1d = False
+
+    @property
+    def attached(self) -> bool:
+        """True while hooks are on the modules."""
+        return bool(self._handles)
+
+    def attach(self, draft: Draft) -> None:
+        """Put hooks on the modules for the next forward pass."""
+        self.detach()
+        self._calls, self._targets = {}, 0
+        if self._refused:
+            return
+        modules = modules_of(self._roots)
+        self._has_conv1d = any(isinstance(module, nn.Conv1d) for _, module in modules)
+        for path, module in modules:
+            target = self._is_target(path, module)
+            if not self.depths and (target or module._parameters):  # noqa: SLF001 - no recursion
+                entered = Callback(self._session, self._entered)
+                self._handles.append(module.register_forward_pre_hook(entered))
+            if target and self._session.options.wants(Collection.ACTIVATIONS, f"activation/{path}"):
+                done = Callback(self._session, partial(self._computed, draft, path))
+                self._handles.append(module.register_forward_hook(done))
+                self._targets += 1
+
+    def finish(self) -> None:
+        """The forward pass is over: take the hooks out, and notice if none was called."""
+        if self._targets and not self._calls and self._handles:
+            self._refused = True
+            self._session.say(
+                "activations are not captured: a compiled model does not call the hooks of its "
+                "modules; watch activations in a run without torch.compile"
+            )
+        self.detach()
+
+    def detach(self) -> None:
+        """Take all hooks out."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _is_target(self, path: str, module: nn.Module) -> bool:
+        pattern = self._session.options.activation_modules
+        if pattern is not None:
+            return bool(path) and pattern.search(path) is not None
+        known = type(module).__module__ == "torch.nn.modules.activation"
+        return known and not isinstance(module, _NOT_FUNCTIONS)
+
+    def _entered(self, module: nn.Module, _args: Any) -> None:
+        """Learn the forward order: ``TensorInfo.depth``."""
+        self.depths.setdefault(id(module), len(self.depths))
+
+    def _computed(
+        self, draft: Draft, path: str, module: nn.Module, _args: Any, output: Any
+    ) -> None:
+        call = self._calls[id(module)] = self._calls.get(id(module), -1) + 1
+        if not isinstance(output, torch.Tensor) or call >= MAX_CALLS:
+            return
+        name = f"activation/{path}" + (f":{call}" if call else "")
+        sample, sampled = _sample(output)
+        found = view(sample)
+        if found is None:
+            return
+        table = measure([Tensor(found.array, found.dtype, bounds=_bounds(module))])
+        if sampled:
+            table[0, INDEX["flags"]] = Flag.SAMPLED
+        if isinstance(module, _RELU_LIKE) and found.array.ndim:
+            draft.channels[name] = self._activity(found)
+            channel_columns(table[0], draft.channels[name])
+        info = TensorInfo(
+            name=name,
+            collection=Collection.ACTIVATIONS.value,
+            shape=tuple(output.shape[1:]),
+            dtype=dtype_name(output.dtype),
+            module=path,
+            kind=type(module).__name__,
+            depth=self.depths.get(id(module), -1),
+        )
+        draft.rows(np.array([self._session.row(info)]), table)
+
+    def _activity(self, found: View) -> Channels:
+        dimensions = found.array.ndim
+        # Images (N, C, H, W) and vectors (N, F) have channels second, sequences (N, T, F) last.
+        axis = 1 if dimensions in {2, 4, 5} or (dimensions == 3 and self._has_conv1d) else -1  # noqa: PLR2004 - see above
+        return channels(found.array, axis, dtype=found.dtype)
+
+
+def _sample(output: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """Return whole samples of a batch, evenly spread, so that no more than a limit is read."""
+    elements, batch = output.numel(), output.shape[0] if output.dim() > 1 else 1
+    if elements <= MAX_ELEMENTS or batch == 1:
+        return output, False
+    kept = max(1, batch * MAX_ELEMENTS // elements)
+    return output.detach()[:: -(-batch // kept)], True
+
+
+def _bounds(module: nn.Module) -> tuple[float, float] | None:
+    """Return where an activation function counts as saturated; None if it does not saturate."""
+    if isinstance(module, nn.Sigmoid | nn.Hardsigmoid):
+        return 0.02, 0.98
+    if isinstance(module, nn.Tanh):
+        return -0.96, 0.96
+    if isinstance(module, nn.Hardtanh):  # ReLU6 is one
+        return float(module.min_val), float(module.max_val)
+    return None
+
+
+def rows_of(
+    session: Session,
+    collection: str,
+    prefix: str,
+    tensors: Sequence[torch.Tensor],
+    *,
+    numbered: bool = True,
+) -> list[tuple[int, Tensor]]:
+    """Return row and elements of those tensors of a batch, or of the user's, that are wanted."""
+    found = []
+    for position, tensor in enumerate(tensors):
+        name = f"{prefix}/{position}" if numbered else prefix
+        if numbered and not session.options.wants(str(collection), name):
+            continue
+        sample, _ = _sample(tensor)
+        seen = view(sample)
+        if seen is not None:
+            info = TensorInfo(
+                name=name,
+                collection=str(collection),
+                shape=tuple(tensor.shape[1:]) if numbered else tuple(tensor.shape),
+                dtype=dtype_name(tensor.dtype),
+            )
+            found.append((session.row(info), Tensor(seen.array, seen.dtype)))
+    return found

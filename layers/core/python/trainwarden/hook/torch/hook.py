@@ -1,0 +1,289 @@
+"""The public face of the PyTorch hook: ``watch`` and ``Hook``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from trainwarden.errors import BadInputError, ConfigError
+from trainwarden.hook import config
+from trainwarden.hook.exits import EXITS, reason_of
+from trainwarden.hook.session import Session, say
+from trainwarden.hook.torch.parameters import Roots
+from trainwarden.hook.torch.steps import Steps
+from trainwarden.hook.uploader import Limits
+from trainwarden.model import Json
+from trainwarden.store.ports import ObjectStore
+
+
+class Hook:
+    """A running watch; made by ``watch``. All its methods are safe to call at any time.
+
+    Use it as a context manager, or call ``close`` at the end; a process that just ends is closed
+    too.
+    """
+
+    def __init__(self, session: Session | None, steps: Steps | None, loss_fn: Any = None) -> None:
+        self._session, self._steps, self._loss_fn = session, steps, loss_fn
+
+    @property
+    def job(self) -> str:
+        """Name of the job; empty if nothing is watched."""
+        return self._session.place.job if self._session else ""
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps so far, those that GradScaler skipped included."""
+        return self._steps.step if self._steps else 0
+
+    @property
+    def active(self) -> bool:
+        """False after ``close``, and after an error that switched capture off."""
+        return self._session is not None and self._session.active
+
+    @property
+    def stop_requested(self) -> bool:
+        """True once the cloud asked the loop to end: save a checkpoint and leave."""
+        return self._session is not None and self._session.stop_requested
+
+    def record(self, name: str, value: Any, collection: str = "metrics") -> None:
+        """Save a number, or the statistics of a tensor, with the step it belongs to.
+
+        After ``optimizer.step()`` that is the step just made, before it the step to come; during
+        evaluation the evaluation pass. A number recorded at a step that is not saved goes with the
+        next saved one, the last value winning; a tensor is then left out.
+
+        Args:
+            name: At most 200 characters.
+            value: A number, a tensor or array.
+            collection: ``metrics``, ``losses``, … or a name of your own.
+        """
+        if self._session is not None and self._steps is not None:
+            self._session.guarded(self._record, self._session, self._steps, name, value, collection)
+
+    def _record(
+        self, session: Session, steps: Steps, name: str, value: Any, collection: str
+    ) -> None:
+        known = _as_tensor(value)
+        if known is None or not name or len(str(name)) > 200 or known.is_complex():  # noqa: PLR2004 - as documented
+            session.trouble(
+                BadInputError(
+                    "record(name of 1 to 200 characters, number or tensor)",
+                    f"record({str(name)[:40]!r}, {type(value).__name__})",
+                )
+            )
+            return
+        known = known.detach()
+        if isinstance(value, torch.Tensor) and known.numel() == 1:
+            known = known.clone()
+        steps.record(str(name), known, str(collection))
+
+    def loss(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the ``loss_fn`` given to ``watch`` and keep its value: for plain functions."""
+        if self._loss_fn is None:
+            raise ConfigError("watch(…, loss_fn=function)", "none", "pass the function to watch")
+        result = self._loss_fn(*args, **kwargs)
+        if (
+            self._session is not None
+            and self._steps is not None
+            and not isinstance(self._loss_fn, nn.Module)
+        ):
+            self._session.guarded(self._steps.losses.add, args, result)
+        return result
+
+    def flush(self, timeout_s: float = 10.0) -> bool:
+        """Upload what is complete now; True if it was stored within ``timeout_s`` seconds."""
+        return self._session is not None and self._session.flush(timeout_s)
+
+    def close(self, reason: str = "finished") -> None:
+        """Take all hooks out and upload what is left; a second call does nothing.
+
+        Args:
+            reason: ``finished``, ``failed`` or ``stopped``.
+        """
+        session = self._session
+        if session is not None:
+            EXITS.forget(session)
+            session.close(reason)
+
+    def __enter__(self) -> Hook:  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(reason_of(kind))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
+        return Hook(None, None, self._loss_fn)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hook, (None, None)
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    """Return a number, tensor or array as a tensor, numbers exactly; None for anything else."""
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return (
+            torch.tensor(value, dtype=torch.float64)
+            if np.ndim(value) == 0
+            else torch.as_tensor(value)
+        )
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def watch(  # noqa: PLR0913 - one keyword for each documented option
+    model: nn.Module | Mapping[str, nn.Module],
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    loss_fn: nn.Module | Callable[..., Any] | None = None,
+    *,
+    job: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    save_interval: int | None = None,
+    dense_steps: int | None = None,
+    start_step: int = 0,
+    end_step: int | None = None,
+    collections: Iterable[str] | None = None,
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
+    updates: bool | None = None,
+    activation_modules: str | None = None,
+    evaluation: bool | None = None,
+    rules: Json = None,
+    on_stop: Callable[[str], None] | None = None,
+    strict: bool = False,
+    close_timeout_s: float | None = None,
+    max_pending_bytes: int | None = None,
+    _store: ObjectStore | None = None,
+    _limits: Limits | None = None,
+) -> Hook:
+    """Watch a training run: capture statistics and upload them in the background.
+
+    Every argument after ``loss_fn`` is optional; on SageMaker job and bucket are found. It never
+    raises into the training and never waits for the network, unless ``strict``.
+
+    Args:
+        model: The module that is trained, or several by name: ``{"g": generator, "d": …}``.
+        optimizer: Its optimizer, or several; the first one counts the steps. None to find them.
+        loss_fn: Loss module or function; None to find the loss.
+        job: Job name: letters, digits and hyphens, at most 63.
+        out: ``s3://bucket`` or a folder.
+        save_interval: Steps from one saved step to the next; 10.
+        dense_steps: Steps saved without gaps at the beginning; 10.
+        start_step: Number of the first step, when resuming from a checkpoint.
+        end_step: First step that is not saved any more.
+        collections: What is captured, out of weights, biases, gradients, activations, inputs,
+            outputs, labels, losses, optimizer; all.
+        include: Regular expressions: only tensors whose name matches one.
+        exclude: Regular expressions: no tensors whose name matches one.
+        updates: Measure the change of the weights; needs a copy of them in memory; True.
+        activation_modules: Regular expression of module paths whose outputs are activations; all
+            modules that are activation functions.
+        evaluation: Save each evaluation pass; True.
+        rules: Rules for this job, as in docs/configuration.md.
+        on_stop: Called with the reason, from another thread, when the cloud asks to stop.
+        strict: Raise on trouble and wait for uploads at the end.
+        close_timeout_s: Longest wait for the last uploads at the end; 20.
+        max_pending_bytes: What may wait for upload in memory; 64 MiB.
+    """
+    asked = {
+        "save_interval": save_interval,
+        "dense_steps": dense_steps,
+        "start_step": start_step,
+        "end_step": end_step,
+        "collections": collections,
+        "include": include,
+        "exclude": exclude,
+        "updates": updates,
+        "activation_modules": activation_modules,
+        "evaluation": evaluation,
+        "rules": rules,
+        "strict": strict,
+        "close_timeout_s": close_timeout_s,
+        "max_pending_bytes": max_pending_bytes,
+    }
+    try:
+        options, place = _settings(asked, job, out, strict=strict)
+        session = _session(options, place, _store, _limits)
+        steps = Steps(session, _roots(model), _optimizers(optimizer), loss_fn)
+        session.on_stop, session.detach, session.prepare = on_stop, steps.detach, steps.settle
+        session.finish = steps.finish
+        EXITS.follow(session)
+        session.guarded(steps.attach)
+    except Exception as error:
+        if strict:
+            raise
+        say(f"training is not watched: {error}")
+        return Hook(None, None, loss_fn)
+    return Hook(session, steps, loss_fn)
+
+
+def _settings(
+    asked: Mapping[str, Json], job: str | None, out: str | os.PathLike[str] | None, *, strict: bool
+) -> tuple[config.Options, config.Place]:
+    def report(message: str) -> None:
+        if strict:
+            raise ConfigError("arguments of watch()", message)
+        say(message)
+
+    return config.options(asked, report=report), config.discover(job, out, report=report)
+
+
+def _session(
+    options: config.Options,
+    place: config.Place,
+    store: ObjectStore | None,
+    limits: Limits | None,
+) -> Session:
+    for other in EXITS.sessions:
+        if other.active and (other.place.job, other.place.out) == (place.job, place.out):
+            raise BadInputError(
+                "one watch for a job",
+                f"a second one for {place.job}",
+                "watch several modules in one call: watch({'g': generator, 'd': critic}, [a, b])",
+            )
+    extra = {"torch": torch.__version__, "cuda": torch.version.cuda or ""}
+    return Session(
+        options,
+        place,
+        framework=f"torch {torch.__version__}",
+        environment=config.environment(extra, place),
+        store=store,
+        limits=limits,
+    )
+
+
+def _roots(model: nn.Module | Mapping[str, nn.Module]) -> Roots:
+    roots = {"": model} if isinstance(model, nn.Module) else dict(model)
+    for name, root in roots.items():
+        if not isinstance(root, nn.Module):
+            raise BadInputError("a torch.nn.Module, or several by name", type(root).__name__, name)
+    # What torch.compile returns only wraps the module; the module's own hooks run all the same.
+    return {name: getattr(root, "_orig_mod", root) for name, root in roots.items()}
+
+
+def _optimizers(given: Any) -> list[Optimizer]:
+    if given is None:
+        return []
+    found = []
+    for optimizer in given if isinstance(given, list | tuple) else [given]:
+        inner = optimizer
+        while not isinstance(inner, Optimizer) and hasattr(inner, "optimizer"):
+            inner = inner.optimizer  # wrappers of accelerate and others
+        if not isinstance(inner, Optimizer):
+            raise BadInputError("a torch.optim.Optimizer", type(optimizer).__name__)
+        found.append(inner)
+    return found

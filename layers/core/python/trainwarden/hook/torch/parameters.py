@@ -1,0 +1,218 @@
+"""Weights, biases and gradients: what they are called, where their rows are, and their copies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.views import dtype_name, view
+from trainwarden.model import Collection, FloatArray, TensorInfo
+from trainwarden.stats.catalog import COLUMNS, INDEX, WIDTH
+from trainwarden.stats.dtypes import Array
+from trainwarden.stats.reductions import Tensor, table
+
+# Names that wrappers (DDP, compile, FSDP, activation checkpointing) put around the user's own.
+_WRAPPERS = re.compile(r"(^|\.)(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.|$)")
+_POWER = np.array([{"x": 1.0, "x²": 2.0}.get(spec.unit, 0.0) for spec in COLUMNS])
+_FLAGS = INDEX["flags"]
+Roots = Mapping[str, nn.Module]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What GradScaler did: gradients are still to be divided by ``scale``; flags of their rows."""
+
+    scale: float = 1.0
+    flags: int = 0
+
+
+UNSCALED = Scaling()
+
+
+def modules_of(roots: Roots) -> list[tuple[str, nn.Module]]:
+    """Return every module with its dotted name as the user knows it, shared ones once."""
+    found, seen = [], set[int]()
+    for prefix, root in roots.items():
+        for name, module in root.named_modules():
+            if id(module) not in seen:
+                seen.add(id(module))
+                path = _WRAPPERS.sub("", name).removeprefix(".").removeprefix("module.")
+                found.append((f"{prefix}.{path}".strip("."), module))
+    return found
+
+
+def measure(tensors: list[Tensor], scaling: Scaling = UNSCALED) -> FloatArray:
+    """Return the statistics of tensors, a row each, of gradients without the loss scale."""
+    out = np.empty((len(tensors), WIDTH))
+    table(tensors, out)
+    if scaling.scale != 1.0:
+        with np.errstate(all="ignore"):
+            # The bits of the fingerprint must not pass through arithmetic.
+            columns = np.flatnonzero(_POWER)
+            out[:, columns] /= scaling.scale ** _POWER[columns]
+    if scaling.flags:
+        out[:, _FLAGS] = scaling.flags
+    return out
+
+
+@dataclass
+class _Parameter:
+    """One parameter and its rows in the layout; -1 for what is not captured."""
+
+    tensor: nn.Parameter
+    info: TensorInfo
+    weight_row: int = -1
+    gradient_row: int = -1
+    per_unit: bool = False
+    previous: Array | None = None
+
+
+class Parameters:
+    """The parameters of the watched modules, as rows of the session's layout.
+
+    Args:
+        session: Whose layout gets the rows.
+        roots: Watched modules by prefix.
+        copy_bytes: Weights up to this size in all are copied to measure updates.
+    """
+
+    def __init__(self, session: Session, roots: Roots, *, copy_bytes: int = 2**31) -> None:
+        self._session, self._roots, self._copy_bytes = session, roots, copy_bytes
+        self._parameters: dict[int, _Parameter] = {}
+        self._updates = session.options.updates
+
+    def scan(self, depths: Mapping[int, int]) -> None:
+        """Find the parameters, also those that were added, replaced or unfrozen since.
+
+        Args:
+            depths: id of module → position in forward order, as far as known.
+        """
+        known, self._parameters = self._parameters, {}
+        for path, module in modules_of(self._roots):
+            for name, tensor in module._parameters.items():  # noqa: SLF001 - ours would recurse
+                if tensor is None or id(tensor) in self._parameters or _unborn(tensor):
+                    continue
+                found = known.get(id(tensor))
+                if found is None or found.tensor is not tensor:
+                    found = self._found(f"{path}.{name}".strip("."), path, module, tensor, depths)
+                if found.gradient_row < 0 and tensor.requires_grad:
+                    self._add_gradient(found)
+                self._parameters[id(tensor)] = found
+        self._check_size()
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """Identities of all parameters found."""
+        return frozenset(self._parameters)
+
+    def _found(
+        self,
+        name: str,
+        path: str,
+        module: nn.Module,
+        tensor: nn.Parameter,
+        depths: Mapping[int, int],
+    ) -> _Parameter:
+        last = name.rpartition(".")[2]
+        is_bias = last.startswith("bias") or last.endswith("bias")
+        collection = (Collection.BIASES if is_bias else Collection.WEIGHTS).value
+        info = TensorInfo(
+            name=name,
+            collection=collection,
+            shape=tuple(tensor.shape),
+            dtype=dtype_name(tensor.dtype),
+            module=path,
+            kind=type(module).__name__,
+            depth=depths.get(id(module), -1),
+            trainable=tensor.requires_grad,
+        )
+        found = _Parameter(tensor, info, per_unit=not is_bias and tensor.dim() > 1)
+        if self._session.options.wants(collection, name):
+            found.weight_row = self._session.row(info)
+        return found
+
+    def _add_gradient(self, parameter: _Parameter) -> None:
+        name = f"gradient/{parameter.info.name}"
+        if self._session.options.wants(Collection.GRADIENTS.value, name):
+            info = replace(
+                parameter.info, name=name, collection=Collection.GRADIENTS.value, trainable=True
+            )
+            parameter.gradient_row = self._session.row(info)
+
+    def _check_size(self) -> None:
+        size = sum(p.tensor.numel() * p.tensor.element_size() for p in self._parameters.values())
+        if self._updates and size > self._copy_bytes:
+            self._updates = False
+            self._session.say(
+                f"updates are not measured: that needs a copy of {size / 2**30:.1f} GiB of weights"
+            )
+
+    def capture(self, draft: Draft, owned: frozenset[int] | None, scaling: Scaling) -> None:
+        """Measure weights and gradients just before the optimizer's step.
+
+        Args:
+            draft: Gets the rows.
+            owned: ids of the tensors to look at; None for all.
+            scaling: What GradScaler did to the gradients.
+        """
+        chosen = [p for p in self._parameters.values() if owned is None or id(p.tensor) in owned]
+        self._weights(draft, [p for p in chosen if p.weight_row >= 0])
+        self._gradients(draft, [p for p in chosen if p.gradient_row >= 0], scaling)
+
+    def _weights(self, draft: Draft, chosen: list[_Parameter]) -> None:
+        tensors, rows = [], []
+        for parameter in chosen:
+            found = view(parameter.tensor)
+            if found is None:
+                continue
+            array, previous = found.array, parameter.previous
+            if previous is not None and previous.shape != array.shape:
+                previous = None
+            tensors.append(Tensor(array, found.dtype, previous, None, parameter.per_unit))
+            parameter.per_unit = False  # once is enough: rows of a matrix are told apart at first
+            rows.append(parameter.weight_row)
+        if not tensors:
+            return
+        draft.rows(np.array(rows), measure(tensors))
+        if self._updates:
+            self._keep(chosen, {row: tensor.x for row, tensor in zip(rows, tensors, strict=True)})
+
+    def _keep(self, chosen: list[_Parameter], arrays: Mapping[int, Array]) -> None:
+        """Copy the weights for the next saved step."""
+        for parameter in chosen:
+            array = arrays.get(parameter.weight_row)
+            if array is None:
+                continue
+            if parameter.previous is None or parameter.previous.shape != array.shape:
+                parameter.previous = array.copy(order="K")
+            else:
+                np.copyto(parameter.previous, array)
+
+    def _gradients(self, draft: Draft, chosen: list[_Parameter], scaling: Scaling) -> None:
+        tensors, rows = [], []
+        for parameter in chosen:
+            gradient = parameter.tensor.grad
+            found = None if gradient is None else view(gradient)
+            if found is not None:
+                tensors.append(Tensor(found.array, found.dtype))
+                rows.append(parameter.gradient_row)
+        if tensors:
+            draft.rows(np.array(rows), measure(tensors, scaling))
+
+
+def _unborn(tensor: torch.Tensor) -> bool:
+    """Say whether a parameter has no values yet: lazy, or on the meta device."""
+    lazy: bool = is_lazy(tensor)
+    return lazy or tensor.is_meta
+
+
+def owned_by(optimizer: torch.optim.Optimizer) -> frozenset[int]:
+    """Return the ids of an optimizer's parameters."""
+    return frozenset(id(p) for group in optimizer.param_groups for p in group["params"])

@@ -1,0 +1,336 @@
+"""When something is looked at; what is looked at lies in the modules beside this one.
+
+A saved training step:
+
+    root forward pre-hook   inputs; hooks on activation modules, for this one forward pass
+    root forward hook       outputs
+    loss                    kept as a tensor, read later
+    optimizer pre-hook      gradients and weights, before the update: all of one step
+    optimizer post-hook     the draft is complete; ``record`` may still add to it
+    next forward, or later  the draft is submitted
+
+Between saved steps there is one pre-hook on each root and two hooks on each optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.activations import Activations, rows_of
+from trainwarden.hook.torch.callbacks import Callback
+from trainwarden.hook.torch.losses import LOSS, LossReader, Tally, batch_size, loss_in
+from trainwarden.hook.torch.parameters import Parameters, Roots, measure, owned_by
+from trainwarden.hook.torch.scaler import ScalerWatch
+from trainwarden.hook.torch.views import tensors_in
+from trainwarden.model import Collection, Mode
+
+MAX_BATCH_TENSORS = 4  # inputs or outputs of one forward pass
+
+
+class Steps:
+    """Follows the training loop of the watched modules.
+
+    Args:
+        session: Where drafts go.
+        roots: Watched modules by prefix.
+        optimizers: The first one counts the steps; empty to find them when they step.
+        loss_fn: Loss module or function; None to find the loss.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        roots: Roots,
+        optimizers: Sequence[Optimizer],
+        loss_fn: Any = None,
+    ) -> None:
+        self.step, self.passes, self.mode = session.options.schedule.start, 0, Mode.TRAIN
+        self._session, self._roots = session, roots
+        self._optimizers = list(optimizers)
+        self._given = bool(optimizers)
+        self._stepped: dict[int, int] = {id(optimizer): 0 for optimizer in optimizers}
+        self._draft: Draft | None = None
+        self._tally = Tally()
+        self._pending: tuple[Draft, Tally] | None = None
+        self._evaluation: tuple[Draft, Tally] | None = None
+        self._eval_with_grad = self._trains_in_eval = self._saw_forward = False
+        self._carried: dict[tuple[str, str], Any] = {}
+        self._captured: set[int] = set()
+        self._forwarded: set[str] = set()
+        self._handles: list[Any] = []
+        self._passing: dict[str, Any] = {}
+        self.parameters = Parameters(session, roots)
+        self.activations = Activations(session, roots)
+        self.losses = LossReader(session, self._current_tally, self._label, loss_fn)
+        self.scaler = ScalerWatch(
+            session,
+            scaled=self.losses.finder.scaled,
+            steps_of=lambda optimizer: self._stepped.get(id(optimizer)),
+            skipped=self._skipped,
+        )
+
+    # ---- in and out -----------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Put the hooks in place and open the first step."""
+        for prefix, root in self._roots.items():
+            before = Callback(self._session, partial(self._before_forward, prefix))
+            self._handles.append(root.register_forward_pre_hook(before, with_kwargs=True))
+        self._handles.extend(self.losses.attach())
+        before_step = Callback(self._session, self._before_step)
+        after_step = Callback(self._session, self._after_step)
+        for optimizer in self._optimizers:
+            self._handles.append(optimizer.register_step_pre_hook(before_step))
+            self._handles.append(optimizer.register_step_post_hook(after_step))
+        if not self._optimizers:
+            self._handles.append(register_optimizer_step_pre_hook(before_step))
+            self._handles.append(register_optimizer_step_post_hook(after_step))
+        self.scaler.install()
+        self._open()
+
+    def detach(self) -> None:
+        """Take everything out again; may be called twice."""
+        for handle in (*self._handles, *self._passing.values()):
+            handle.remove()
+        self._handles, self._passing = [], {}
+        self.activations.detach()
+        self.losses.finder.stop()
+        self.scaler.remove()
+
+    def settle(self) -> None:
+        """Submit what is complete: before a flush, at the end."""
+        self._submit_pending()
+        self._finish_evaluation()
+
+    def finish(self) -> None:
+        """Submit what is left at the end of the loop."""
+        self.settle()
+        if self._carried:
+            self._submit(self._session.draft(self.step, Mode.TRAIN, self.step), Tally())
+
+    # ---- forward --------------------------------------------------------------------------
+
+    def _before_forward(self, prefix: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._saw_forward = True
+        self._enter(training=module.training)
+        if self.mode is Mode.TRAIN and self._draft is None:
+            return
+        if self._current_tally() is None:
+            return
+        self.losses.finder.watch_functions(on=False)
+        if self.mode is Mode.TRAIN and self._draft is not None and prefix not in self._forwarded:
+            inputs = tensors_in((args, kwargs))
+            self._batch(self._draft, Collection.INPUTS, f"{prefix}.input".strip("."), inputs)
+            self.activations.attach(self._draft)
+        if prefix not in self._passing:
+            after = Callback(self._session, partial(self._after_forward, prefix))
+            self._passing[prefix] = module.register_forward_hook(after)
+
+    def _enter(self, *, training: bool) -> None:
+        """A batch begins, of training or of evaluation."""
+        self._submit_pending()
+        if training or (self._trains_in_eval and torch.is_grad_enabled()):
+            self._finish_evaluation()
+            self.mode = Mode.TRAIN
+            return
+        self.mode = Mode.EVAL
+        self._eval_with_grad = torch.is_grad_enabled()
+        if self._evaluation is None and self._session.options.evaluation:
+            draft = self._session.draft(self.step, Mode.EVAL, self.passes)
+            self._evaluation = (draft, Tally())
+
+    def _after_forward(self, prefix: str, _module: nn.Module, _args: Any, output: Any) -> None:
+        handle = self._passing.pop(prefix, None)
+        if handle is not None:
+            handle.remove()
+        tally = self._current_tally()
+        if tally is None:
+            return
+        tally.batches += 1
+        own = loss_in(output)
+        if own is not None:
+            tally.add(LOSS, own, batch_size(tensors_in(output)[1:]))
+        elif self.losses.searching_functions:
+            self.losses.finder.watch_functions(on=True)
+        if self.mode is Mode.TRAIN and self._draft is not None and prefix not in self._forwarded:
+            self._forwarded.add(prefix)
+            self.activations.finish()
+            outputs = [tensor for tensor in tensors_in(output) if tensor is not own]
+            self._batch(self._draft, Collection.OUTPUTS, f"{prefix}.output".strip("."), outputs)
+
+    def _batch(
+        self, draft: Draft, collection: Collection, prefix: str, tensors: Sequence[torch.Tensor]
+    ) -> None:
+        found = rows_of(self._session, collection, prefix, tensors[:MAX_BATCH_TENSORS])
+        if found:
+            draft.rows(np.array([row for row, _ in found]), measure([one for _, one in found]))
+
+    # ---- losses and labels ----------------------------------------------------------------
+
+    def _current_tally(self) -> Tally | None:
+        """Where losses go now; None if nothing is saved."""
+        if not self._saw_forward:  # the model is not called through its root
+            training = any(root.training for root in self._roots.values())
+            if training is not (self.mode is Mode.TRAIN):
+                self._enter(training=training)
+        if self.mode is Mode.TRAIN:
+            return None if self._draft is None else self._tally
+        return self._evaluation[1] if self._evaluation else None
+
+    def _label(self, tally: Tally, target: Any) -> None:
+        if not self._session.options.wants(Collection.LABELS, "label/0"):
+            return
+        first = "label/0" not in tally.labels
+        tally.count("label/0", target)
+        if first and tally is self._tally and self._draft and isinstance(target, torch.Tensor):
+            tally.labels.setdefault("label/0", {})
+            self._batch(self._draft, Collection.LABELS, "label", [target])
+
+    # ---- steps ----------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Begin the draft of the step to come, if it is saved."""
+        self._tally, self._captured, self._forwarded = Tally(), set(), set()
+        if self._session.options.schedule.saves(self.step):
+            self._draft = self._session.draft(self.step, Mode.TRAIN, self.step)
+        self.losses.finder.watch_backward(on=self._draft is not None and self.losses.searching)
+
+    def _watched(self, optimizer: Optimizer) -> bool:
+        if id(optimizer) in self._stepped:
+            return True
+        if self._given:
+            return False
+        ours = {id(p) for root in self._roots.values() for p in root.parameters()}
+        if ours.isdisjoint(owned_by(optimizer)):
+            return False
+        self._optimizers.append(optimizer)
+        self._stepped[id(optimizer)] = 0
+        return True
+
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if not self._watched(optimizer):
+            return
+        self._stepped[id(optimizer)] += 1
+        self._submit_pending()
+        if self.mode is Mode.EVAL and self._evaluation and self._eval_with_grad:
+            self._adopt()
+        draft = self._draft
+        if draft is None or id(optimizer) in self._captured:
+            return
+        self._captured.add(id(optimizer))
+        self.activations.detach()
+        self.losses.finder.watch_functions(on=False)
+        scaled = self.scaler.state(optimizer)
+        self.parameters.scan(self.activations.depths)
+        self.parameters.capture(draft, self._share(optimizer), scaled.scaling)
+        self._describe(draft, optimizer)
+        if scaled.found_inf is not None and scaled.loss_scale is not None:
+            draft.scalar(Collection.OPTIMIZER, "found_inf", float(scaled.found_inf))
+            draft.scalar(Collection.OPTIMIZER, "loss_scale", scaled.loss_scale)
+
+    def _share(self, optimizer: Optimizer) -> frozenset[int] | None:
+        """Identities of the parameters to look at when this optimizer steps; None for all."""
+        if len(self._optimizers) == 1:
+            return None
+        if optimizer is not self._optimizers[0]:
+            return owned_by(optimizer)
+        others = frozenset[int]().union(*(owned_by(other) for other in self._optimizers[1:]))
+        return self.parameters.ids - others | owned_by(optimizer)
+
+    def _describe(self, draft: Draft, optimizer: Optimizer) -> None:
+        """Learning rates, and whether the modules are in training mode."""
+        position = self._optimizers.index(optimizer)
+        prefix = f"{position}." if position else ""
+        if Collection.OPTIMIZER in self._session.options.collections:
+            for i, group in enumerate(optimizer.param_groups):
+                if "lr" in group:
+                    draft.scalar(Collection.OPTIMIZER, f"{prefix}lr_{i}", float(group["lr"]))
+            training = any(root.training for root in self._roots.values())
+            draft.scalar(Collection.OPTIMIZER, "train_mode", float(training))
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._optimizers and optimizer is self._optimizers[0]:
+            if self._draft is not None:
+                self._draft.time = self._session.now()
+                self._pending, self._draft = (self._draft, self._tally), None
+            self.step += 1
+            self._open()
+
+    def _skipped(self, optimizer: Optimizer) -> None:
+        """GradScaler did not step the optimizer; the loop went on all the same."""
+        self._before_step(optimizer)
+        self._after_step(optimizer)
+
+    def _adopt(self) -> None:
+        """The loop trains in eval mode: what seemed the last evaluation batch was this step's."""
+        if self._evaluation is None:
+            return
+        _, tally = self._evaluation
+        self._trains_in_eval, self.mode = True, Mode.TRAIN
+        last = tally.split_last()
+        if tally.batches <= 0:
+            self._evaluation = None
+        self._finish_evaluation()
+        if self._draft is not None:
+            self._tally = last
+
+    # ---- submitting -----------------------------------------------------------------------
+
+    def record(self, name: str, value: Any, collection: str) -> None:
+        """Add a scalar or tensor to the step that it belongs to; ``hook.Hook.record``."""
+        draft = self._pending[0] if self._pending else self._draft
+        if self.mode is Mode.EVAL and self._evaluation:
+            draft = self._evaluation[0]
+        if isinstance(value, torch.Tensor) and value.numel() != 1:
+            if draft is not None:
+                self._record_tensor(draft, name, value, collection)
+        elif draft is None:
+            self._carried[collection, name] = value
+        else:
+            draft.scalar(collection, name, float(value))
+
+    def _record_tensor(self, draft: Draft, name: str, value: torch.Tensor, collection: str) -> None:
+        custom = Collection.CUSTOM.value if collection == Collection.METRICS else collection
+        found = rows_of(self._session, custom, name, [value], numbered=False)
+        if found:
+            draft.rows(np.array([found[0][0]]), measure([found[0][1]]))
+
+    def _submit_pending(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._submit(*pending)
+
+    def _finish_evaluation(self) -> None:
+        evaluation, self._evaluation = self._evaluation, None
+        if evaluation is None:
+            return
+        draft, tally = evaluation
+        draft.time = self._session.now()
+        if tally.losses or not draft.empty:
+            self._submit(draft, tally)
+            self.passes += 1
+
+    def _submit(self, draft: Draft, tally: Tally) -> None:
+        if Collection.LOSSES in self._session.options.collections:
+            for name, value in self.losses.resolve(tally, draft.mode).items():
+                draft.scalar(Collection.LOSSES, name, value)
+        draft.labels.update({name: counts for name, counts in tally.labels.items() if counts})
+        if draft.mode is Mode.TRAIN:
+            carried, self._carried = self._carried, {}
+            for (collection, name), value in carried.items():
+                if name not in draft.scalars.get(collection, {}):
+                    draft.scalar(collection, name, float(value))
+        if not draft.empty:
+            self._session.submit(draft)

@@ -1,0 +1,76 @@
+"""Torch tensors as numpy views, without a copy wherever torch allows it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.parameter import is_lazy
+
+from trainwarden.stats.dtypes import KINDS, Array
+
+_DENSE_LIMIT = 16 * 1024 * 1024  # elements up to which a sparse tensor is made dense
+_COMPLEX = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+# numpy has no name for these: their bits are passed, and the name of the type beside them.
+_BITS = {"bfloat16": (torch.int16, np.uint16), "float8": (torch.uint8, np.uint8)}
+
+
+class View(NamedTuple):
+    """A tensor's elements; ``array`` shares memory and strides with the tensor if it can.
+
+    ``dtype`` is the name in ``TensorInfo``; arrays of types unknown to numpy hold their bits.
+    """
+
+    array: Array
+    dtype: str
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return ``float32`` for ``torch.float32``; complex numbers are seen as pairs of reals."""
+    name = str(dtype).removeprefix("torch.")
+    return _COMPLEX.get(name, name)
+
+
+def view(tensor: torch.Tensor) -> View | None:
+    """Return a tensor's elements, or None if there is nothing to look at (meta, quantized, …)."""
+    if tensor.is_meta or dtype_name(tensor.dtype) not in KINDS:
+        return None
+    if is_lazy(tensor):
+        return None
+    found = tensor.detach()
+    if hasattr(found, "to_local"):  # DTensor: this rank's shard
+        found = found.to_local()
+    if found.layout is not torch.strided:
+        found = _strided(found)
+    if found.device.type != "cpu":
+        found = found.to("cpu")
+    if found.is_complex():
+        found = torch.view_as_real(found.resolve_conj())
+    if found.is_neg():
+        found = found.resolve_neg()
+    name = dtype_name(found.dtype)
+    bits = _BITS.get(name[:8] if name == "bfloat16" else name[:6])
+    if bits is None:
+        return View(found.numpy(), name)
+    return View(found.view(bits[0]).numpy().view(bits[1]), name)
+
+
+def _strided(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements of a sparse or nested tensor; of huge ones, only those stored."""
+    if tensor.layout is torch.sparse_coo and tensor.numel() > _DENSE_LIMIT:
+        return tensor.coalesce().values()
+    if tensor.is_nested:
+        return tensor.values()
+    return tensor.to_dense()
+
+
+def tensors_in(value: Any, depth: int = 3) -> list[torch.Tensor]:
+    """Return the tensors in nested tuples, lists and dicts, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, tuple | list):
+        return []
+    return [one for item in value for one in tensors_in(item, depth - 1)] if depth else []
