@@ -21,6 +21,9 @@ from trainwarden.stats.units import unit_columns
 
 LOW_ACTIVITY = 0.01  # a channel active in a smaller share of elements counts in ch_low
 _FP = slice(INDEX["fp_xor"], INDEX["fp_sum"] + 1)
+_SUMS = [INDEX[name] for name in ("sum_d", "sum_d2", "sum_abs", "max_block_l2")]
+_SUMS += [INDEX[name] for name in ("u_sum", "u_sum2", "u_w2")]
+_SINGLE_ROUNDING = 1e-7  # above float32's 6e-8; what moves further was subnormal
 _CHANNELS = slice(INDEX["ch_n"], INDEX["ch_low"] + 1)
 
 EMPTY_ROW: FloatArray = np.full(WIDTH, np.nan)
@@ -72,11 +75,24 @@ def table(tensors: Sequence[Tensor], out: FloatArray) -> None:
         BadInputError: as ``row``.
     """
     with np.errstate(all="ignore"):  # over- and underflow are looked for, not warned about
-        for i, tensor in enumerate(tensors):
-            _fill(out[i], tensor)
+        single = [_fill(out[i], tensor) for i, tensor in enumerate(tensors)]
+        _round(out, np.array(single, dtype=np.bool_))
 
 
-def _fill(out: FloatArray, tensor: Tensor) -> None:
+def _round(out: FloatArray, single: Array) -> None:
+    """Round sums of float32 blocks to float32: the other digits are noise that does not compress.
+
+    What float32 cannot hold stays as it is: squares of 1e25 or 1e-30 leave its range.
+    """
+    sums = out[:, _SUMS]
+    rounded = sums.astype(np.float32).astype(np.float64)
+    keep = np.abs(rounded - sums) > _SINGLE_ROUNDING * np.abs(sums)
+    keep |= ~np.isfinite(rounded) | ~single[:, np.newaxis]
+    out[:, _SUMS] = np.where(keep, sums, rounded)
+
+
+def _fill(out: FloatArray, tensor: Tensor) -> bool:
+    """Fill one row; True if its blocks are float32."""
     kind = kind_of(tensor.dtype)
     x = parts(tensor.x, kind)
     previous = None if tensor.previous is None else parts(tensor.previous, kind)
@@ -90,6 +106,7 @@ def _fill(out: FloatArray, tensor: Tensor) -> None:
     out[_FP].view(np.uint64)[:] = (sums.fp_xor, sums.fp_sum)
     if tensor.per_unit:
         out[INDEX["row_norm_min"] : INDEX["row_dup"] + 1] = unit_columns(x, kind)
+    return kind.wide.itemsize == np.float32().itemsize
 
 
 def _flat(x: Array, previous: Array | None) -> tuple[Array, Array | None]:

@@ -108,7 +108,7 @@ def encode(obj: StepsObject) -> bytes:
     }
     found: Tensors = {}
     if rows:
-        found["stats"] = pack_stats([obs.stats for obs in observations], rows)
+        found.update(pack_stats([obs.stats for obs in observations], rows))
     pack_scalars(observations, header, found)
     pack_channels(observations, header, found)
     pack_labels(observations, header, found)
@@ -234,12 +234,7 @@ def _observations(
     found: Container, header: Fields, layout: Layout, rows: int, steps: Sequence[Mapping[str, Json]]
 ) -> tuple[Observation, ...]:
     count = len(steps)
-    if rows:
-        if "stats" not in found.tensors:
-            raise malformed("tensor 'stats'", "none")
-        stats = unpack_stats(found.tensors["stats"], rows, count)
-    else:
-        stats = np.empty((count, 0, WIDTH))
+    stats = unpack_stats(found, rows, count) if rows else np.empty((count, 0, WIDTH))
     sides = zip(
         unpack_scalars(found, header, count),
         unpack_channels(found, header, count),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from trainwarden.model import Channels, IntArray, Json, Observation
 from trainwarden.wire.container import Container, Entry, entry
 from trainwarden.wire.fields import Fields, malformed
-from trainwarden.wire.tables import deflate, inflate
+from trainwarden.wire.tables import deflate, inflate, packed_tensor, tensor
 
 MAX_NAMES = 20_000
 MAX_ENTRIES = 200_000
@@ -26,21 +26,6 @@ _WIDTHS = (1, 2, 4, 8)
 Scalars = Mapping[str, Mapping[str, float]]
 Header = dict[str, Json]
 Tensors = dict[str, Entry]
-
-
-def _tensor(found: Container, name: str, dtype: str, shape: tuple[int, ...]) -> Entry:
-    item = found.tensors.get(name)
-    if item is None or item.dtype != dtype or item.shape != shape:
-        seen = "none" if item is None else f"{item.dtype} {item.shape}"
-        raise malformed(f"tensor {name!r}, {dtype} {shape}", seen)
-    return item
-
-
-def _packed(found: Container, name: str) -> Entry:
-    item = found.tensors.get(name)
-    if item is None:
-        raise malformed(f"tensor {name!r}", "none")
-    return item
 
 
 def pack_scalars(observations: Sequence[Observation], header: Header, tensors: Tensors) -> None:
@@ -73,9 +58,9 @@ def unpack_scalars(found: Container, header: Fields, steps: int) -> list[Scalars
         return list(result)
     names = _scalar_names(header)
     shape = (steps, len(names))
-    values = _tensor(found, "scalars", "F64", shape).array().tolist()
+    values = tensor(found, "scalars", "F64", shape).array().tolist()
     if "scalars.present" in found.tensors:
-        present = _tensor(found, "scalars.present", "BOOL", shape).array().view(np.uint8).tolist()
+        present = tensor(found, "scalars.present", "BOOL", shape).array().view(np.uint8).tolist()
     else:
         present = [[1] * len(names)] * steps
     for scalars, row, mask in zip(result, values, present, strict=True):
@@ -114,7 +99,7 @@ def _unpack_index(
     names = side.texts("names", MAX_NAMES, _NAME_CHARS)
     count = side.integer("entries", 0, MAX_ENTRIES)
     size = count * _INDEX_WIDTH * 8
-    body = inflate(_packed(found, f"{kind}.index"), size, f"the index of {kind}")
+    body = inflate(packed_tensor(found, f"{kind}.index"), size, f"the index of {kind}")
     index = np.frombuffer(body, "<i8").reshape(count, _INDEX_WIDTH).astype(np.int64)
     limits = np.array([steps, len(names)])
     if np.any(index[:, :2] < 0) or np.any(index[:, :2] >= limits):
@@ -165,7 +150,7 @@ def unpack_channels(found: Container, header: Fields, steps: int) -> list[Mappin
     if width not in _WIDTHS or np.any(index[:, 2:] < 0) or np.any(sizes > MAX_VALUES):
         raise malformed("channel counts from 0 in 1, 2, 4 or 8 bytes", f"width {width}")
     total = sum(sizes.tolist())
-    body = inflate(_packed(found, "channels.active"), total * width, "channel activity")
+    body = inflate(packed_tensor(found, "channels.active"), total * width, "channel activity")
     active = np.frombuffer(body, f"<u{width}").astype(np.int64)
     if np.any(active < 0) or np.any(active > np.repeat(index[:, 3], sizes)):
         raise malformed("channels active in at most what was seen", "a larger count")
