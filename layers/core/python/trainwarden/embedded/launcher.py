@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainwarden.embedded.clients import ISOLATION, client
 from trainwarden.embedded.server import EXIT_BUSY, EXIT_PORT, LOCK, PLACE, lock
 from trainwarden.embedded.settings import KEY
 from trainwarden.errors import BadInputError, NotFoundError, RetryableError
@@ -29,7 +29,8 @@ START_S = 60.0
 END_S = 15.0  # it needs 2 for requests in flight and some for scripts and workers
 POLL_S = 0.05
 HEALTH = "/_ministack/health"
-# Left by an earlier server of the folder; the cached CDK assembly stays.
+_children: dict[int, subprocess.Popen[bytes]] = {}  # servers started by this process
+# Left by an earlier server of the folder; the CDK's assembly stays.
 _OF_ONE_RUN = (LOG, OUTBOX, OUTPUTS, PLACE)
 
 
@@ -65,20 +66,12 @@ class Server:
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": KEY,
-            "AWS_EC2_METADATA_DISABLED": "true",
+            **ISOLATION,
         }
 
-    def client(self, service: str) -> Any:
-        """Return a boto3 client that talks to it."""
-        import boto3
-
-        return boto3.client(
-            service,  # type: ignore[call-overload]  # any service, named at run time
-            endpoint_url=self.endpoint,
-            region_name=self.region,
-            aws_access_key_id=KEY,
-            aws_secret_access_key=KEY,
-        )
+    def client(self, service: str, **config: Any) -> Any:
+        """Return a boto3 client that talks to it; ``config`` is botocore's."""
+        return client(service, endpoint=self.endpoint, region=self.region, key=KEY, **config)
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -164,6 +157,7 @@ def up(folder: Path, options: Options | None = None) -> Server:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    _children[process.pid] = process
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         code = process.poll()
@@ -219,8 +213,9 @@ def _ended(server: Server, patience_s: float) -> bool:
 
 def _reap(pid: int) -> None:
     """Collect the server if it is our own child, so that no zombie stays."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
 
 
 def _held(state: Path) -> bool:

@@ -53,19 +53,37 @@ def _is_noise(message: str) -> bool:
 def _events(
     client: CloudWatchLogsClient, group: str, source: str, prefix: str = ""
 ) -> Iterator[dict[str, Json]]:
-    streams = {"logStreamNamePrefix": prefix} if prefix else {}
-    pages = client.get_paginator("filter_log_events").paginate(
-        logGroupName=group,
-        **streams,  # type: ignore[arg-type]  # the stubs want a literal
-    )
+    for stream in _streams(client, group, prefix):
+        # MiniStack's FilterLogEvents looks at every stream whatever it is told.
+        for event in _of_stream(client, group, stream):
+            moment = datetime.fromtimestamp(event["timestamp"] / 1000, tz=timezone.utc)
+            yield {
+                "time": moment.isoformat(timespec="milliseconds"),
+                "source": source,
+                "message": event["message"].rstrip(),
+            }
+
+
+def _streams(client: CloudWatchLogsClient, group: str, prefix: str) -> list[str]:
+    found = []
     try:
-        for page in pages:
-            for event in page["events"]:
-                moment = datetime.fromtimestamp(event["timestamp"] / 1000, tz=timezone.utc)
-                yield {
-                    "time": moment.isoformat(timespec="milliseconds"),
-                    "source": source,
-                    "message": event["message"].rstrip(),
-                }
+        for page in client.get_paginator("describe_log_streams").paginate(logGroupName=group):
+            found += [stream["logStreamName"] for stream in page["logStreams"]]
     except client.exceptions.ResourceNotFoundException:  # it has not logged yet
-        return
+        return []
+    return sorted(name for name in found if name.startswith(prefix))
+
+
+def _of_stream(client: CloudWatchLogsClient, group: str, stream: str) -> Iterator[Json]:
+    token: dict[str, str] = {}
+    while True:
+        page = client.get_log_events(
+            logGroupName=group,
+            logStreamName=stream,
+            startFromHead=True,
+            **token,  # type: ignore[arg-type]  # nextToken or nothing
+        )
+        yield from page["events"]
+        if not page["events"] or token.get("nextToken") == page["nextForwardToken"]:
+            return
+        token = {"nextToken": page["nextForwardToken"]}

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import IO
 
+from trainwarden.embedded.clients import ISOLATION
 from trainwarden.embedded.settings import (
     ACCOUNT,
     KEY,
@@ -92,8 +93,8 @@ def prepare_environment(settings: ServerSettings, scratch: Path) -> None:
         S3_DATA_DIR=str(scratch / "s3"),
         AWS_ACCESS_KEY_ID=KEY,
         AWS_SECRET_ACCESS_KEY=KEY,
-        AWS_EC2_METADATA_DISABLED="true",
         TMPDIR=str(scratch),
+        **ISOLATION,
     )
     tempfile.tempdir = str(scratch)
 

@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from trainwarden.embedded.clients import ISOLATION, client
 from trainwarden.embedded.training.folders import (
     HOST,
     Folders,
@@ -30,15 +32,19 @@ class Cloud:
     region: str
     account: str
 
+    def client(self, service: str) -> Any:
+        """Return a boto3 client for the account."""
+        return client(service, endpoint=self.endpoint, region=self.region, key=self.account)
+
     def variables(self) -> dict[str, str]:
-        """Return what boto3 reads; the account id as key is how the emulator tells accounts."""
+        """Return what AWS's SDKs read; the emulator tells accounts by the key."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ACCESS_KEY_ID": self.account,
-            "AWS_SECRET_ACCESS_KEY": "embedded",
-            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_SECRET_ACCESS_KEY": self.account,
+            **ISOLATION,
         }
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainwarden.embedded.training import environment, transfer
@@ -96,14 +95,7 @@ class TrainingRun:
             self._fail(f"InternalServerError: {exc}")
 
     def _train(self) -> None:
-        variables = self._machine.cloud.variables()
-        session = boto3.Session(
-            aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
-            region_name=variables["AWS_REGION"],
-        )
-        endpoint = variables["AWS_ENDPOINT_URL"]
-        s3 = session.client("s3", endpoint_url=endpoint)
+        s3: S3Client = self._machine.cloud.client("s3")
         self._listener("InProgress", "Downloading")
         if self.folders.base.exists():  # of a job that a reset has forgotten
             shutil.rmtree(self.folders.base)
@@ -112,7 +104,7 @@ class TrainingRun:
         program = transfer.fetch_code(self._request, self.folders, s3)
         transfer.fetch_data(self._request, self.folders, s3)
         stream = f"{self._name}/{HOST}-{int(time.time())}"
-        log = JobLog(self.folders.log, stream, session.client("logs", endpoint_url=endpoint))
+        log = JobLog(self.folders.log, stream, self._machine.cloud.client("logs"))
         started = time.time()
         try:
             process = self._start_process(program)
