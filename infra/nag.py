@@ -88,7 +88,7 @@ def all_accepted(stack: Stack) -> Iterator[Accepted]:
             WILDCARD.format(f"{bucket}/jobs/*"),
             "It reads what jobs wrote, and job names are not known beforehand.",
         )
-    for path in ("Jobs", "Sweeper", "Stop"):
+    for path in READERS:
         yield Accepted(
             f"{path}/Handler/Role",
             WILDCARD.format(jobs),
@@ -101,6 +101,13 @@ def all_accepted(stack: Stack) -> Iterator[Accepted]:
         "Evaluator/Handler/Function",
         "Serverless::Serverless-LambdaEventSourceMappingDestination",
         "Queues have no on-failure destination; the queue redrives after five attempts.",
+    )
+    yield Accepted(
+        "Notifier/Handler/Role",
+        WILDCARD.format(
+            "Resource::arn:<AWS::Partition>:sns:<AWS::Region>:<AWS::AccountId>:trainwarden-*"
+        ),
+        "Jobs may name a topic of their own, whose name must begin so.",
     )
     yield from _training_policy(bucket)
     yield from _state_machine(jobs, _resource(stack, "Stop/Handler/Function"))
@@ -127,7 +134,7 @@ def _function(path: str, no_dlq: str) -> Iterator[Accepted]:
 
 def _training_policy(bucket: str) -> Iterator[Accepted]:
     reason = "A training role writes for any job it runs, and job names are not known beforehand."
-    for below in ("jobs/*", "jobs/*/control.json"):
+    for below in ("jobs/*", "jobs/*/control.json", "jobs/*/manifest.tw"):
         yield Accepted("TrainingAccess/Policy", WILDCARD.format(f"{bucket}/{below}"), reason)
 
 

@@ -9,8 +9,10 @@ from aws_cdk.aws_lambda_event_sources import DynamoEventSource, SqsDlq
 from constructs import Construct
 
 from infra.constructs.alarms import dead_letters
-from infra.constructs.function import Platform, PythonFunction
+from infra.constructs.function import Platform, PythonFunction, custom_metric
 from infra.constructs.ledger import Ledger
+
+PACKAGE = "announcer"
 
 
 class Announcer(Construct):
@@ -30,7 +32,7 @@ class Announcer(Construct):
             self,
             "Handler",
             platform=platform,
-            package="announcer",
+            package=PACKAGE,
             timeout=Duration.seconds(30),
             environment={"BUS_NAME": bus.event_bus_name},
         )
@@ -50,3 +52,9 @@ class Announcer(Construct):
             )
         )
         bus.grant_put_events_to(made.role)
+        platform.alarms.when(
+            custom_metric("RuleCrashes", PACKAGE),
+            self,
+            "RuleCrashes",
+            "A rule crashed; it judges nothing more in the jobs where it did.",
+        )

@@ -110,8 +110,18 @@ def interpreter(python: str) -> str | None:
     if python == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
     command = [uv(), "python", "find", "--no-python-downloads", "--no-project", "--system", python]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (ours)
-    return found.stdout.strip() or None if found.returncode == 0 else None
+    candidates = [
+        _output(command),
+        *map(str, sorted((Path.home() / ".pyenv" / "versions").glob(f"{python}.*/bin/python"))),
+    ]
+    ask = ["-c", "import sys; print(*sys.version_info[:2], sep='.')"]
+    return next((found for found in candidates if found and _output([found, *ask]) == python), None)
+
+
+def _output(command: list[str]) -> str:
+    """Return what a command prints; nothing if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (ours)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def add_bytecode(folder: Path, python: str, *, runs_in: str) -> None:

@@ -48,7 +48,10 @@ class Dashboard(Construct):
         board.add_widgets(
             _graph(
                 "Lost, rejected, dropped, crashed",
-                [_evaluated(name) for name in TROUBLE],
+                [
+                    *(_evaluated(name) for name in TROUBLE),
+                    custom_metric("RuleCrashes", "announcer"),
+                ],
             ),
             _graph(
                 "Errors of the functions",
@@ -76,7 +79,7 @@ class Dashboard(Construct):
         )
 
 
-TROUBLE = ("GapsSkipped", "ObjectsRejected", "UploadsDropped", "RuleCrashes")
+TROUBLE = ("GapsSkipped", "DataRejected", "UploadsDropped")
 
 
 def _evaluated(name: str, statistic: str = "Sum") -> cloudwatch.Metric:

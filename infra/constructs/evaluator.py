@@ -16,7 +16,7 @@ VISIBILITY_TIMEOUT = Duration.seconds(6 * TIMEOUT.to_seconds())
 
 
 class Evaluator(Construct):
-    """Runs the rules; may read what jobs wrote and commit to the ledger, nothing else."""
+    """Runs the rules; reads what jobs wrote and how SageMaker describes them."""
 
     def __init__(
         self,
@@ -46,12 +46,7 @@ class Evaluator(Construct):
             )
         )
         judging.grant_fold(made.role)
-        platform.alarms.when(
-            custom_metric("RuleCrashes", PACKAGE),
-            self,
-            "RuleCrashes",
-            "A rule crashed; it judges nothing more in the jobs where it did.",
-        )
+        judging.grant_look(made.role)
         platform.alarms.when(
             custom_metric("UploadsDropped", PACKAGE),
             self,

@@ -43,9 +43,12 @@ class Ledger(Construct):
         )
 
     def grant_commit(self, role: iam.IRole) -> None:
-        """Allow to read jobs and to commit: the actions a transaction is checked against."""
-        actions = ["GetItem", "Query", "PutItem", "UpdateItem", "ConditionCheckItem"]
-        self._allow(role, actions, self.table.table_arn)
+        """Allow to read a job's record, and what a transaction is checked against."""
+        self._allow(role, ["GetItem", "PutItem", "UpdateItem"], self.table.table_arn)
+
+    def grant_entries(self, role: iam.IRole) -> None:
+        """Allow to list what was recorded of a job."""
+        self._allow(role, ["Query"], self.table.table_arn)
 
     def grant_open_jobs(self, role: iam.IRole) -> None:
         """Allow to ask which jobs are open."""

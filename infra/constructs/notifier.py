@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.constructs.function import EventFunction, Platform
@@ -17,6 +18,11 @@ TOLD: dict[str, tuple[list[str], dict[str, Any]]] = {
     "Verdicts": (["Verdict Changed"], {"status": ["IssuesFound", "Error"], "muted": [False]}),
     "Others": (["Action Taken", "Data Lost"], {"muted": [False]}),
 }
+
+
+def named_topics(scope: Construct) -> str:
+    """Return the ARN pattern of topics that a job may name in ``trainwarden:notify``."""
+    return Stack.of(scope).format_arn(service="sns", resource="trainwarden-*")
 
 
 class Notifier(Construct):
@@ -42,6 +48,9 @@ class Notifier(Construct):
         )
         self.function = made.function
         topics.grant_tell(made.role)
+        made.role.add_to_principal_policy(
+            iam.PolicyStatement(actions=["sns:Publish"], resources=[named_topics(self)])
+        )
         for rule, (detail_types, data) in TOLD.items():
             events.Rule(
                 self,

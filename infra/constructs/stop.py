@@ -52,6 +52,7 @@ class Stop(Construct):
         self.function = made.function
         judging.grant_fold(made.role)
         judging.grant_look(made.role)
+        judging.ledger.grant_entries(made.role)
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
         self.role.add_to_principal_policy(never_without_the_tag(platform.config))
         self.machine = self._machine(platform.config)

@@ -17,8 +17,8 @@ class TrainingAccess(Construct):
     """A managed policy to attach to the execution roles of training jobs.
 
     Attributes:
-        policy: Allows to write below ``jobs/``, to read the control document, to see what was
-            written before (a resumed job continues its numbers) and to find the bucket.
+        policy: Allows to write below ``jobs/``, to read the control document, to see what an
+            earlier start of the job wrote (its numbers go on from there), to find the bucket.
     """
 
     def __init__(self, scope: Construct, id_: str, *, inbox: Inbox) -> None:
@@ -30,7 +30,11 @@ class TrainingAccess(Construct):
             description="Lets a training job send what it captured to Trainwarden",
             statements=[
                 _allow(["s3:PutObject"], bucket.arn_for_objects(f"{PREFIX}*")),
-                _allow(["s3:GetObject"], bucket.arn_for_objects(f"{PREFIX}*/control.json")),
+                _allow(
+                    ["s3:GetObject"],
+                    bucket.arn_for_objects(f"{PREFIX}*/control.json"),
+                    bucket.arn_for_objects(f"{PREFIX}*/manifest.tw"),
+                ),
                 list_jobs(bucket),
                 _allow(["ssm:GetParameter"], inbox.parameter.parameter_arn),
             ],
@@ -67,5 +71,5 @@ def never_without_the_tag(config: Config) -> iam.PolicyStatement:
     )
 
 
-def _allow(actions: list[str], resource: str) -> iam.PolicyStatement:
-    return iam.PolicyStatement(actions=actions, resources=[resource])
+def _allow(actions: list[str], *resources: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(actions=actions, resources=list(resources))
