@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from pathlib import Path
 
 from trainwarden.cli import views
 from trainwarden.cli.place import Place, resolve
 from trainwarden.cli.render import Output
 from trainwarden.errors import NotFoundError
+from trainwarden.pipeline import check as judge
+from trainwarden.pipeline import jobs_in
 from trainwarden.rules import registry, runbook
+from trainwarden.store.folder import FolderObjects
 from trainwarden.store.ports import EntryKind, JobRecord
 
 OK, ISSUES = 0, 1
@@ -59,7 +63,7 @@ def verdicts(args: argparse.Namespace, out: Output) -> int:
     if out.as_json:
         out.document({**views.job_row(record), "verdicts": rows})
     else:
-        out.rows(rows, views.VERDICT_COLUMNS, "no rule has judged this job yet")
+        out.rows(rows, views.VERDICT_COLUMNS, "no rule has judged this job yet", detail="note")
         for entry in place.ledger.entries(args.job, EntryKind.ACTION):
             out.line(f"action {entry.id}: {entry.body.get('result')} {entry.body.get('reason')}")
     return ISSUES if args.fail and views.has_issues(rows) else OK
@@ -78,20 +82,22 @@ def findings(args: argparse.Namespace, out: Output) -> int:
 
 def check(args: argparse.Namespace, out: Output) -> int:
     """Judge every run recorded to a folder; fail if one has issues."""
-    place = resolve(args.folder, stack=None, region=None, profile=None)
-    records = sorted(place.ledger.jobs(), key=lambda record: record.job)
-    if not records:
+    root = Path(args.folder)
+    objects = FolderObjects(root)
+    names = jobs_in(objects) if root.is_dir() else ()
+    if not names:
         raise NotFoundError(
             f"no recorded run lies in {args.folder}: expected jobs/<job>/manifest.tw, as "
             f"trainwarden.watch(model, optimizer, out={args.folder!r}) writes it"
         )
-    judged = [{"job": record.job, "verdicts": views.verdict_rows(record)} for record in records]
+    judged = {name: views.verdict_rows(judge(objects, name)) for name in names}
     if out.as_json:
-        out.document(judged)
-    for run in [] if out.as_json else judged:
-        out.line(f"{run['job']}:")
-        out.rows(run["verdicts"], views.VERDICT_COLUMNS, "no rule has judged this run")
-    found = any(views.has_issues(run["verdicts"]) for run in judged)
+        out.document([{"job": name, "verdicts": rows} for name, rows in judged.items()])
+    else:
+        for name, rows in judged.items():
+            out.line(f"{name}:")
+            out.rows(rows, views.VERDICT_COLUMNS, "no rule has judged this run", detail="note")
+    found = any(views.has_issues(rows) for rows in judged.values())
     return ISSUES if found and not args.exit_zero else OK
 
 

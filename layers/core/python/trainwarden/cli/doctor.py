@@ -19,7 +19,7 @@ from trainwarden.wire.identity import identity
 from trainwarden.wire.keys import ManifestKey
 from trainwarden.wire.manifest import Manifest
 
-COLUMNS = ("check", "result", "found", "do")
+COLUMNS = ("check", "result", "found")
 MAX_MANIFEST_BYTES = 8 << 20
 
 
@@ -40,7 +40,7 @@ def doctor(args: argparse.Namespace, out: Output) -> int:
         checks = [Check("deployment", "fail", str(exc), "see the README, Deploy to AWS")]
     else:
         checks = [*deployment(place), *(job(place, args.job) if args.job else ())]
-    out.rows([found._asdict() for found in checks], COLUMNS, "nothing to check")
+    out.rows([found._asdict() for found in checks], COLUMNS, "nothing to check", detail="do")
     return ISSUES if any(found.result == "fail" for found in checks) else OK
 
 

@@ -91,7 +91,7 @@ def _add(
 
 
 def _versions() -> str:
-    from trainwarden.events import EVENT_VERSION
+    from trainwarden.events import VERSION as EVENT_VERSION
     from trainwarden.wire.codec import WIRE_VERSION
 
     return f"trainwarden {version('trainwarden')}, wire {WIRE_VERSION}, events {EVENT_VERSION}"

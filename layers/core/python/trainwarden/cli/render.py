@@ -28,19 +28,37 @@ STYLES = {
 }
 
 
+PIPED_WIDTH = 160  # characters; a pipe or a file has no width of its own
+
+
 class Output:
     """Prints rows either as a table or as one JSON document."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.console = Console(soft_wrap=False, highlight=False)
+        wide = None if sys.stdout.isatty() else PIPED_WIDTH
+        self.console = Console(soft_wrap=False, highlight=False, width=wide)
 
-    def rows(self, rows: Sequence[Mapping[str, Json]], columns: Sequence[str], empty: str) -> None:
-        """Print rows with these columns; ``empty`` is said instead of a table without rows."""
+    def rows(
+        self,
+        rows: Sequence[Mapping[str, Json]],
+        columns: Sequence[str],
+        empty: str,
+        *,
+        detail: str = "",
+    ) -> None:
+        """Print rows with these columns; ``empty`` is said instead of a table without rows.
+
+        ``detail`` names a long text of the rows: below the table, each after its first column.
+        """
         if self.as_json:
             self.document(list(rows))
         elif rows:
             self.console.print(table(rows, columns))
+            texts = [row for row in rows if detail and row.get(detail)]
+            if texts:
+                self.console.print()
+                self.console.print(table(texts, (columns[0], detail), header=False))
         else:
             self.console.print(empty)
 
@@ -59,12 +77,13 @@ class Output:
         self.console.print(Markdown(text))
 
 
-def table(rows: Sequence[Mapping[str, Json]], columns: Sequence[str]) -> Table:
-    """Lay rows out as a table that wraps its widest column."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
+def table(
+    rows: Sequence[Mapping[str, Json]], columns: Sequence[str], *, header: bool = True
+) -> Table:
+    """Lay rows out as a table; the last column wraps."""
+    made = Table(box=None, pad_edge=False, header_style="bold", show_header=header)
     for name in columns:
-        wide = name in {"message", "note", "do"}
-        made.add_column(name.replace("_", " "), overflow="fold", no_wrap=not wide)
+        made.add_column(name.replace("_", " "), overflow="fold", no_wrap=name != columns[-1])
     for row in rows:
         made.add_row(*(_cell(row.get(name)) for name in columns))
     return made

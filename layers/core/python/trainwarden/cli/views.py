@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainwarden.cli.render import when
 from trainwarden.model import Json, Status, Verdict
 from trainwarden.pipeline import verdicts
-from trainwarden.rules import parameters, registry
+from trainwarden.rules import parameters, registry, runbook
 from trainwarden.store.ports import Entry, JobRecord
 
 JOB_COLUMNS = ("job", "status", "outcome", "verdict", "rules", "last_seen")
-VERDICT_COLUMNS = ("rule", "status", "since_step", "findings", "inspected", "note")
-FINDING_COLUMNS = ("step", "rule", "severity", "tensor", "value", "limit", "message")
-RULE_COLUMNS = ("rule", "code", "severity", "tier", "needs", "parameters")
+VERDICT_COLUMNS = ("rule", "status", "since_step", "findings", "inspected")
+FINDING_COLUMNS = ("step", "rule", "severity", "message")
+RULE_COLUMNS = ("rule", "code", "severity", "tier", "what")
 WORST = (Status.ERROR, Status.ISSUES_FOUND, Status.IN_PROGRESS, Status.NO_ISSUES_FOUND)
 
 
@@ -72,8 +72,9 @@ def rule_rows() -> list[dict[str, Json]]:
             "code": rule.meta.code,
             "severity": str(rule.meta.severity),
             "tier": str(rule.meta.tier),
+            "what": runbook(name).splitlines()[0].partition(": ")[2],
             "needs": ", ".join(f"{need.collection}.{need.stat}" for need in rule.meta.needs),
-            "parameters": " ".join(f"{p.name}={p.default}" for p in parameters(rule)),
+            "parameters": {p.name: p.default for p in parameters(rule)},
         }
         for name, rule in sorted(registry().items())
     ]
