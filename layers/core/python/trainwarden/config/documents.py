@@ -23,6 +23,8 @@ from trainwarden.rules import Parameter, parameters, registry
 
 DEFAULT = "default"
 _EXPECTED = "a list of rules, or a mapping of rules to settings"
+# What ``Threshold`` means where it is not the parameter threshold, or the first called so.
+_MAIN = {"DeadRelu": "threshold_layer", "LossNotDecreasing": "diff_percent"}
 _NAMED_BY = {"rule": "", "rulename": "", "name": "", "key": "", "parameters": ""}
 
 
@@ -108,7 +110,7 @@ def _named(source: Source, names: Names, where: str, word: str, settings: Json) 
         names.reject(source, where, word)
         return None
     wish = source.wish(*found)
-    if settings is False or str(settings).lower() in SWITCH_OFF:
+    if settings is False or (isinstance(settings, str) and settings.lower() in SWITCH_OFF):
         wish.on = False
     elif isinstance(settings, Mapping):
         source.set_all(where, wish, _settings(settings))
@@ -161,9 +163,8 @@ def _short_form(source: Source, names: Names, where: str, body: Json) -> Wish | 
 
 
 def main_threshold(name: str) -> Parameter | None:
-    """Return the parameter that ``Threshold`` means: the first one called threshold."""
-    numbers = [p for p in parameters(registry()[name]) if p.type.startswith(("float", "int"))]
-    named = [p for p in numbers if "threshold" in p.name]
-    if exact := [p for p in named if p.name == "threshold"]:
-        return exact[0]
-    return named[0] if named else None
+    """Return the parameter that ``Threshold`` means, None if the rule has nothing like it."""
+    own = parameters(registry()[name])
+    named = [p for p in own if "threshold" in p.name]
+    exact = [p for p in own if p.name == _MAIN.get(name, "threshold")]
+    return next(iter((*exact, *named)), None)

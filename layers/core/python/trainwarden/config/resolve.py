@@ -51,14 +51,17 @@ def resolve(
     check_hook_config(hook, debug_hook or {})
     said = read_tags(tagged, names, tags)
     sources = (tagged, debugger, script, deployed)
-    rules = tuple(_spec(key, sources, tagged) for key in _running(sources))
+    running = _running(sources)
+    if len(running) > MAX_RULES:
+        tagged.reject("rules", len(running), f"at most {MAX_RULES} rules (the first ones run)")
+    rules = tuple(_spec(key, sources, tagged) for key in running[:MAX_RULES])
     silent = muted(tagged, names, said.mute)
     heard = _subscribed(tagged, said.notify, defaults.get("subscribers"))
     problems: list[Problem] = []
     for source in (tagged, debugger, hook, script, deployed):
         problems.extend(source.problems)
     return JobConfig(
-        rules=rules[:MAX_RULES],
+        rules=rules,
         stop=said.stop,
         notify=heard,
         nonce=said.nonce,

@@ -12,6 +12,7 @@ from trainwarden.rules import Parameter
 _SECONDS = {"d": 86_400, "h": 3_600, "min": 60, "m": 60, "s": 1}
 _PART = r"(\d+(?:\.\d+)?)\s?(d|h|min|m|s)"
 _DURATION = re.compile(rf"(?:{_PART})+")
+_UP_TO_ONE = re.compile(r"<=? 1$")
 _PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s?(?:%|percent)")
 
 
@@ -31,7 +32,10 @@ def unit_of(parameter: Parameter) -> Unit:
         return Unit.SECONDS
     if unit.startswith(("percent", "%")):
         return Unit.PERCENT
-    return Unit.SHARE if unit.startswith(("share", "fraction", "ratio")) else Unit.NONE
+    within_one = _UP_TO_ONE.search(parameter.range) or "ratio" in parameter.name
+    if parameter.type.startswith("float") and not unit and within_one:
+        return Unit.SHARE
+    return Unit.NONE
 
 
 def read(raw: Json, unit: Unit) -> Json:

@@ -16,6 +16,15 @@ ACTIONS = ("stop", "notify", "none")
 ADDRESS = re.compile(r"[^@\s:]+@[^@\s]+\.[^@\s.]+")
 PHONE = re.compile(r"\+[0-9]{6,15}")
 TOPIC = re.compile(r"trainwarden-[A-Za-z0-9_-]{1,244}")
+SPELLINGS = (
+    "action",
+    "start_step",
+    "end_step",
+    "every",
+    "EvaluationFrequency",
+    "modes",
+    "severity",
+)
 SWITCH_OFF = frozenset({"off", "none", "false", "no", "0", "disabled"})
 _LISTED = re.compile(r"[+,;\s]+")
 
@@ -93,7 +102,7 @@ class Source:
                 if str(value).strip().lower() in {"true", "yes", "1", "on"}:
                     wish.options["actions"] = ("stop",)
             elif name not in WITHOUT_EFFECT:
-                known = [*(p.name for p in own.values()), *(o for o, _ in _OPTIONS.values())]
+                known = [*(p.name for p in own.values()), *SPELLINGS]
                 settings = ", ".join(p.name for p in own.values()) or "it has none of its own"
                 self.reject(where, name, f"a setting of {wish.name} ({settings})", known)
         except ConfigError as error:

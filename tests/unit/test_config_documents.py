@@ -1,0 +1,164 @@
+"""Rules as JSON: what a script passes to ``watch`` and what a deployment has as defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainwarden.config import JobConfig, resolve
+from trainwarden.config.documents import main_threshold
+from trainwarden.model import Json
+from trainwarden.rules import registry
+
+
+def configured(document: Json) -> JobConfig:
+    return resolve(tags={}, manifest_rules=document)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("Overfit DeadRelu", ["Overfit", "DeadRelu"]),
+        ("Overfit, DeadRelu", ["Overfit", "DeadRelu"]),
+        (["Overfit", {"DeadRelu": {}}], ["Overfit", "DeadRelu"]),
+        (["Overfit", {"DeadRelu": None}], ["Overfit", "DeadRelu"]),
+        ('["Overfit"]', ["Overfit"]),
+        ([{"rule": "Overfit", "key": "tight"}, "Overfit"], ["tight", "Overfit"]),
+        ([{"name": "Overfit"}], ["Overfit"]),
+        ({"RuleConfiguration": {"RuleName": "Overfit"}}, ["Overfit"]),
+        (
+            {
+                "RuleConfigurations": [
+                    {"RuleConfiguration": {"RuleName": "Overfit"}},
+                    {"RuleConfiguration": {"RuleName": "DeadRelu"}},
+                ]
+            },
+            ["Overfit", "DeadRelu"],
+        ),
+        (
+            [{"RuleConfigurationName": "x", "RuleParameters": {"rule_to_invoke": "Overfit"}}],
+            ["x"],
+        ),
+        (["none"], []),
+        (None, list(registry())),
+        ("", list(registry())),
+        ({}, list(registry())),
+        ("default", list(registry())),
+        (["default"], list(registry())),
+        ({"Overfit": {"patience": 2}}, list(registry())),
+        ({"Overfit": False}, [name for name in registry() if name != "Overfit"]),
+        ({"Overfit": "off"}, [name for name in registry() if name != "Overfit"]),
+    ],
+)
+def test_a_list_chooses_and_a_mapping_tunes(document: Json, expected: list[str]) -> None:
+    config = configured(document)
+    assert [spec.key for spec in config.rules] == expected
+    assert config.problems == ()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"Overfit": {"ratio_threshold": 0.2, "action": "stop", "start_step": 5}},
+        {"Overfit": {"ratio_threshold": "20%", "actions": ["stop"], "StartStep": "5"}},
+        {"Overfit": {"parameters": {"ratio_threshold": "0.2"}, "action": "stop", "start_step": 5}},
+        {"rule": "Overfit", "ratio_threshold": 0.2, "action": "stop", "start_step": 5},
+        {
+            "name": "LOS002",
+            "parameters": {"ratio_threshold": 0.2},
+            "Action": "stop",
+            "start_step": 5,
+        },
+        {
+            "RuleConfiguration": {
+                "RuleName": "Overfit",
+                "Threshold": "20%",
+                "Action": "stop",
+                "StartStep": 5,
+            }
+        },
+    ],
+)
+def test_one_entry_can_be_written_in_several_ways(entry: Json) -> None:
+    config = configured([entry])
+    (spec,) = config.rules
+    assert (spec.key, spec.parameters) == ("Overfit", {"ratio_threshold": 0.2})
+    assert (spec.actions, spec.start_step) == (("stop",), 5)
+    assert config.problems == ()
+
+
+def test_the_short_form_sets_threshold_and_frequency() -> None:
+    config = configured(
+        {
+            "RuleConfiguration": {
+                "RuleName": "VanishingGradient",
+                "Threshold": "1e-7",
+                "EvaluationFrequency": 100,
+            }
+        }
+    )
+    (spec,) = config.rules
+    assert (spec.name, spec.parameters, spec.every) == (
+        "VanishingGradient",
+        {"threshold": 1e-7},
+        100,
+    )
+    assert config.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [
+        ("VanishingGradient", "threshold"),
+        ("DeadRelu", "threshold_layer"),
+        ("Overfit", "ratio_threshold"),
+        ("ClassImbalance", "threshold_imbalance"),
+        ("LossNotDecreasing", "diff_percent"),
+        ("StalledTrainingRule", "threshold"),
+    ],
+)
+def test_threshold_means_the_main_limit_of_each_rule(name: str, parameter: str) -> None:
+    found = main_threshold(name)
+    assert found is not None
+    assert found.name == parameter
+
+
+@pytest.mark.parametrize(
+    ("document", "key", "found", "nearest"),
+    [
+        (3, "rules", "3", ""),
+        ("{", "rules", "'{'", ""),
+        ([3], "rules[0]", "3", ""),
+        (["Overfitt"], "rules[0]", "'Overfitt'", "Overfit"),
+        ([{}], "rules[0]", "[]", ""),
+        ([{"a": 1, "b": 2}], "rules[0]", "['a', 'b']", ""),
+        ({"Overfit": 3}, "rules Overfit", "3", ""),
+        ({"Overfit": {"patiense": 3}}, "rules Overfit patiense", "'patiense'", "patience"),
+        ([{"rule": "Overfitt"}], "rules[0]", "'Overfitt'", "Overfit"),
+        ({"RuleConfiguration": 3}, "rules[0] RuleConfiguration", "3", ""),
+        ({"RuleConfiguration": {"RuleName": "x"}}, "rules[0] RuleConfiguration", "'x'", ""),
+        (
+            {"RuleConfiguration": {"RuleName": "ExplodingTensor", "Threshold": 3}},
+            "rules[0] RuleConfiguration Threshold",
+            "3",
+            "",
+        ),
+        (
+            {"RuleConfiguration": {"RuleName": "Overfit", "EvaluationFrequenzy": 3}},
+            "rules[0] RuleConfiguration EvaluationFrequenzy",
+            "'EvaluationFrequenzy'",
+            "EvaluationFrequency",
+        ),
+    ],
+)
+def test_whatever_is_wrong_says_where_it_stands(
+    document: Json, key: str, found: str, nearest: str
+) -> None:
+    (problem,) = configured(document).problems
+    assert (problem.source, problem.key, problem.found) == ("script", key, found)
+    assert problem.nearest == nearest
+
+
+def test_the_deployments_defaults_are_read_like_a_scripts_rules() -> None:
+    config = resolve(tags={}, defaults={"rules": "Overfit Nonsense", "stop_on": "error"})
+    assert [spec.key for spec in config.rules] == ["Overfit"]
+    assert [(p.source, p.found) for p in config.problems] == [("deployment", "'Nonsense'")]
