@@ -1,0 +1,188 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwarden.cli.main import main
+from trainwarden.rules import registry
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    _, out, _ = run(capsys, *argv, "--json")
+    return json.loads(out)
+
+
+def test_check_fails_a_pipeline_when_a_run_went_wrong(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "check", str(runs))
+    assert code == 1
+    assert "VanishingGradient" in out
+    assert "mean |gradient| falls from" in out
+
+
+def test_check_can_be_told_not_to_fail(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "check", str(runs), "--exit-zero")[0] == 0
+
+
+def test_check_passes_a_healthy_run(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs / "jobs" / "healthy", tmp_path / "jobs" / "healthy")
+    code, out, _ = run(capsys, "check", str(tmp_path))
+    assert (code, "IssuesFound" in out) == (0, False)
+
+
+def test_check_judges_every_rule_of_every_run(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged = run_json(capsys, "check", str(runs))
+    assert [run["job"] for run in judged] == ["healthy", "sick"]
+    for one in judged:
+        assert {verdict["rule"] for verdict in one["verdicts"]} == set(registry())
+    statuses = {verdict["rule"]: verdict["status"] for verdict in judged[1]["verdicts"]}
+    assert statuses["VanishingGradient"] == "IssuesFound"
+    assert statuses["Overfit"] == "not evaluated"
+
+
+def test_check_says_what_a_folder_should_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "check", str(tmp_path))
+    assert code == 2
+    assert "expected jobs/<job>/manifest.tw" in err
+
+
+def test_jobs_lists_runs_with_their_worst_verdict(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {row["job"]: row for row in run_json(capsys, "jobs", "--at", str(runs))}
+    assert rows["healthy"]["verdict"] == "NoIssuesFound"
+    assert rows["sick"]["verdict"] == "IssuesFound"
+    assert "VanishingGradient" in rows["sick"]["rules"]
+    assert rows["sick"]["status"] == "Closed"
+
+
+def test_verdicts_can_fail_a_pipeline(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ("--at", str(runs))
+    assert run(capsys, "verdicts", "sick", *place)[0] == 0
+    assert run(capsys, "verdicts", "sick", "--fail", *place)[0] == 1
+    assert run(capsys, "verdicts", "healthy", "--fail", *place)[0] == 0
+
+
+def test_findings_give_the_evidence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(capsys, "findings", "sick", "--rule", "VanishingGradient", "--at", str(runs))
+    assert [row["rule"] for row in found] == ["VanishingGradient"]
+    assert found[0]["tensor"].startswith("gradient/")
+    assert found[0]["first_step"] <= found[0]["step"]
+    assert found[0]["remedies"]
+
+
+def test_an_unknown_job_is_answered_with_the_known_ones(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "verdicts", "sikc", "--at", str(runs))
+    assert code == 2
+    assert "it knows healthy, sick" in err
+
+
+def test_watch_follows_a_run_to_its_end_and_tells_each_thing_once(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "watch", "sick", "--at", str(runs), "--json")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert code == 1
+    assert [e["kind"] for e in events].count("job") == 1
+    assert "VanishingGradient" in {e.get("rule") for e in events if e["kind"] == "finding"}
+    assert len({json.dumps(e, sort_keys=True) for e in events}) == len(events)
+
+
+@pytest.mark.parametrize("name", ["VanishingGradient", "vanishinggradient", "GRD001"])
+def test_explain_takes_a_rule_by_name_or_code(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "explain", name)
+    assert code == 0
+    assert "GRD001" in out
+    assert "Remedy" in out
+
+
+def test_explain_offers_the_nearest_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "explain", "DeadRelus")
+    assert code == 2
+    assert "did you mean DeadRelu?" in err
+
+
+def test_rules_lists_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = run_json(capsys, "rules")
+    assert [row["rule"] for row in rows] == sorted(registry())
+    assert all(row["what"] for row in rows)
+    _, out, _ = run(capsys, "rules")
+    assert "ExplodingTensor" in out
+
+
+def test_a_folder_announces_nothing_and_so_cannot_be_muted(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "mute", "sick", "--at", str(runs))
+    assert code == 2
+    assert "nothing announces it" in err
+
+
+def test_doctor_looks_at_a_recorded_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checks = run_json(capsys, "doctor", "sick", "--at", str(runs))
+    assert {check["check"]: check["result"] for check in checks} == {
+        "place": "ok",
+        "data": "ok",
+        "ledger": "warning",
+    }
+
+
+def test_doctor_says_what_to_do_when_a_job_sent_nothing(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checks = run_json(capsys, "doctor", "nobody", "--at", str(runs))
+    data = next(check for check in checks if check["check"] == "data")
+    assert data["result"] == "fail"
+    assert "trainwarden.watch(model, optimizer)" in data["do"]
+
+
+def test_no_embedded_aws_says_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, "jobs", "--at", "local")
+    assert code == 2
+    assert "trainwarden local up" in err
+
+
+def test_no_region_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    code, _, err = run(capsys, "jobs", "--at", "aws")
+    assert code == 2
+    assert "--region" in err
+
+
+def test_help_and_version_come_from_the_installed_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainwarden.cli.main", "--version"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("trainwarden ")
+    assert "wire 1" in done.stdout
