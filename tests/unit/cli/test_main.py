@@ -40,7 +40,7 @@ def test_check_passes_a_healthy_run(
 ) -> None:
     shutil.copytree(runs / "jobs" / "healthy", tmp_path / "jobs" / "healthy")
     code, out, _ = run(capsys, "check", str(tmp_path))
-    assert (code, "IssuesFound" in out) == (0, False)
+    assert (code, " IssuesFound" in out) == (0, False)
 
 
 def test_check_judges_every_rule_of_every_run(
