@@ -22,7 +22,9 @@ than ``dominance`` of all labels.
 **Remedy.** Weight the loss (weight=, pos_weight=), resample (WeightedRandomSampler), focal loss;
 judge by per-class recall. Exclude padding with ignore_index.
 
-**False alarms to expect.** Imbalance that a weighted loss already answers.
+Not judged: labels of a loss that weights its classes (scalar ``weighted`` of the labels).
+
+**False alarms to expect.** Imbalance that a loss of one's own already answers.
 
 **Missing data.** Without integer labels nothing is inspected.
 
@@ -38,7 +40,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import (
+    Collection,
+    Finding,
+    Json,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 _PER_CLASS = 20
@@ -87,6 +99,8 @@ class ClassImbalance(CheckedRule[Json]):
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Add this step's labels to the counts; judge while the data is young."""
         if obs.mode is Mode.EVAL or not obs.labels:
+            return state, ()
+        if obs.scalars.get(Collection.LABELS.value, {}).get("weighted", 0.0) > 0:
             return state, ()
         counts, found = dict(state), []
         for name, step in obs.labels.items():

@@ -5,9 +5,9 @@ without learning, and the last good checkpoint gets older.
 
 **How it is computed.** At each saved step, elements that are NaN, +inf or -inf are counted exactly
 for every captured tensor (unit: elements). The rule fires at the first saved step with a count
-above 0 and names the *first* tensor in the order of computation: inputs, activations by depth,
-outputs, losses, gradients from the last layer backwards, weights. It fires once per episode: again
-only after a saved step without any.
+above 0 and names the *first* tensor in the order of computation: weights (saved before the step's
+update), inputs, activations by depth, outputs, losses, gradients from the last layer backwards. It
+fires once per episode: again only after a saved step without any.
 
 With neither ``collection_names`` nor ``tensor_regex`` these are normal and not counted:
 
@@ -58,16 +58,16 @@ from trainwarden.stats.catalog import INDEX, Flag
 
 LOSSES = Need("losses", "value")
 _STAGES = {
-    Collection.INPUTS.value: 0,
-    Collection.LABELS.value: 0,
-    Collection.ACTIVATIONS.value: 1,
-    Collection.OUTPUTS.value: 2,
-    Collection.GRADIENTS.value: 4,
-    Collection.WEIGHTS.value: 5,
-    Collection.BIASES.value: 5,
+    Collection.WEIGHTS.value: 0,
+    Collection.BIASES.value: 0,
+    Collection.INPUTS.value: 1,
+    Collection.LABELS.value: 1,
+    Collection.ACTIVATIONS.value: 2,
+    Collection.OUTPUTS.value: 3,
+    Collection.GRADIENTS.value: 5,
 }
-_LOSS_STAGE, _OTHER_STAGE = 3, 6
-_STRICT = frozenset({4, 5})  # stages whose values reach the weights
+_LOSS_STAGE, _OTHER_STAGE = 4, 6
+_STRICT = frozenset({0, 5})  # stages whose values reach the weights
 _NAN, _PINF, _NINF, _FLAGS = (INDEX[c] for c in ("n_nan", "n_pinf", "n_ninf", "flags"))
 
 

@@ -34,6 +34,7 @@ the way.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -76,30 +77,39 @@ class Overfit(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No loss has been seen."""
-        return {"sum": 0.0, "n": 0, "best": None, "start": None, "count": 0, "since": -1,
-                "passes": 0, "told": False}  # fmt: skip
+        return {"train": {}, "start": {}, "best": None, "count": 0, "since": -1, "passes": 0,
+                "told": False}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """A validation loss."""
         return obs.mode is Mode.EVAL and bool(obs.scalars.get("losses"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
-        """Average the training loss; judge at each validation pass."""
-        loss = main_loss(obs, self.tensor_regex)
+        """Average the training losses; judge at each validation pass."""
+        if obs.mode is Mode.TRAIN:
+            return self._trained(state, obs), ()
+        if obs.mode is not Mode.EVAL or not state["train"]:
+            return state, ()
+        common = tuple(f"{re.escape(name)}$" for name in state["train"])
+        loss = main_loss(obs, common)  # like is compared with like
         if loss is None:
             return state, ()
-        value = loss[1]
-        if obs.mode is Mode.TRAIN:
-            start = value if state["start"] is None else state["start"]
-            now = {"sum": state["sum"] + value, "n": state["n"] + 1, "start": start}
-            return {**state, **now}, ()
-        if obs.mode is not Mode.EVAL or not state["n"]:
-            return state, ()
-        train = state["sum"] / state["n"]
-        state = {**state, "sum": 0.0, "n": 0, "passes": state["passes"] + 1}
+        total, count = state["train"][loss[0]]
+        state = {**state, "train": {}, "passes": state["passes"] + 1}
         if self.ratio_threshold is not None:
-            return self._sagemaker(state, obs, train, value)
-        return self._judge(state, obs, train, loss)
+            return self._sagemaker(state, obs, total / count, loss[1])
+        return self._judge(state, obs, total / count, loss)
+
+    def _trained(self, state: Json, obs: Observation) -> Json:
+        """``train`` maps loss → [sum, saved steps] since the last pass, ``start`` → first value."""
+        train, start = dict(state["train"]), state["start"]
+        for name, value in (obs.scalars.get("losses") or {}).items():
+            wanted = not self.tensor_regex or any(re.match(p, name) for p in self.tensor_regex)
+            if wanted and math.isfinite(value):
+                total, count = train.get(name) or (0.0, 0)
+                train[name] = [total + value, count + 1]
+                start = start if name in start else {**start, name: value}
+        return {**state, "train": train, "start": start}
 
     def _judge(
         self, state: Json, obs: Observation, train: float, loss: tuple[str, float]
@@ -108,9 +118,11 @@ class Overfit(CheckedRule[Json]):
         best = state["best"]  # [step, validation loss, training loss]
         if best is None or value < best[1]:
             here = [obs.step, value, train]
-            start = max(state["start"], value) if best is None else state["start"]
+            start = {**state["start"], name: max(state["start"][name], value)}
+            start = start if best is None else state["start"]
             return {**state, "best": here, "start": start, "count": 0, "told": False}, ()
-        limit = best[1] + max(self.rise * abs(best[1]), self.regress * (state["start"] - best[1]))
+        way = max(0.0, state["start"][name] - best[1])
+        limit = best[1] + max(self.rise * abs(best[1]), self.regress * way)
         ill = (
             value > limit
             and train < best[2]

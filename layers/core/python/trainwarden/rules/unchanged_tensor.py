@@ -12,6 +12,9 @@ rested for ``num_steps`` saved steps in a row (so ``num_steps`` - 1 comparisons)
 * at least ``share`` of all trainable weight tensors rest with it, in a run whose loss has lost less
   than ``max_fall`` of its starting value.
 
+It is also ill when ``num_steps`` evaluation passes, with training batches between them, have come
+before any optimizer step.
+
 Not counted: tensors with ``requires_grad=False``; biases (in front of batch normalisation they rest
 by nature); steps that GradScaler skipped; steps whose learning rate is under 1 % of the highest so
 far (start of a warm-up, end of a cosine).
@@ -104,15 +107,18 @@ class UnchangedTensor(CheckedRule[Json]):
 
     def start(self) -> Json:
         """Nothing rests yet."""
-        return {"rest": {}, "longest": {}, "told": False, "rate": 0.0, "loss": begin()}
+        return {"rest": {}, "longest": {}, "told": False, "rate": 0.0, "loss": begin(),
+                "passes": 0}  # fmt: skip
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the rest of each tensor that did not change; the others are awake."""
         if self.collection_names or self.tensor_regex:
             return self._allclose(state, obs)
+        if obs.mode is Mode.EVAL and state["passes"] >= 0:
+            return self._without_steps(state, obs)
         rate = float(obs.scalars.get("optimizer", {}).get("lr_0", math.nan))
         top = state["rate"] if math.isnan(rate) else max(state["rate"], rate)
-        state = {**state, "loss": follow(state["loss"], obs), "rate": top}
+        state = {**state, "loss": follow(state["loss"], obs), "rate": top, "passes": -1}
         rows = here(obs, once(obs.layout, "trainable weights", _trainable_weights))
         if obs.mode is not Mode.TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
@@ -125,6 +131,19 @@ class UnchangedTensor(CheckedRule[Json]):
             return {**state, "told": False} if state["told"] else state, ()
         state = self._rest(state, obs, resting, rows[change > 0])
         return self._judge(state, obs, rows)
+
+    def _without_steps(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Count evaluation passes before the first training step; a batch ends each of them."""
+        passes = state["passes"] + 1
+        state = {**state, "passes": passes}
+        if passes != self.num_steps:
+            return state, ()
+        message = (
+            f"{passes} evaluation passes have come, with training batches between them, and the "
+            "optimizer has not taken one step"
+        )
+        value, limit = float(passes), float(self.num_steps)
+        return state, [Finding(obs.step, "", value, limit, message, obs.step)]
 
     def _rest(self, state: Json, obs: Observation, resting: IntArray, moved: IntArray) -> Json:
         """``rest`` maps row → [step of the first comparison, comparisons, gradient seen]."""
