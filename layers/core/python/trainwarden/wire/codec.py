@@ -13,7 +13,6 @@ import numpy as np
 
 from trainwarden.errors import RetryableError
 from trainwarden.model import Json, Layout, Mode, Observation, TensorInfo
-from trainwarden.stats.catalog import WIDTH
 from trainwarden.wire.container import Container, pack, unpack
 from trainwarden.wire.fields import Fields, dump_json, malformed, parse_json
 from trainwarden.wire.keys import MAX_WORKER, StepsKey
@@ -26,15 +25,18 @@ from trainwarden.wire.manifest import (
 )
 from trainwarden.wire.sides import (
     Header,
+    Histograms,
     Tensors,
     pack_channels,
+    pack_histograms,
     pack_labels,
     pack_scalars,
     unpack_channels,
+    unpack_histograms,
     unpack_labels,
     unpack_scalars,
 )
-from trainwarden.wire.tables import MAX_TABLE_BYTES, pack_stats, unpack_stats
+from trainwarden.wire.tables import MAX_TABLE_BYTES, WIDTH, pack_stats, unpack_stats
 
 __all__ = [
     "MAX_OBJECT_BYTES",
@@ -69,6 +71,8 @@ class StepsObject:
         run: The run, as in the manifest.
         observations: In the order they were saved; the last one's layout extends the others'.
         dropped: What the hook could not save since the previous object, by reason.
+        histograms: (index into ``observations``, tensor name) -> (769,) int64 counts of
+            ``stats.histogram``; only where the hook was asked for them.
     """
 
     job: str
@@ -77,6 +81,7 @@ class StepsObject:
     run: str
     observations: tuple[Observation, ...]
     dropped: Mapping[str, int] = field(default_factory=dict)
+    histograms: Histograms = field(default_factory=dict)
 
 
 def encode(obj: StepsObject) -> bytes:
@@ -112,6 +117,7 @@ def encode(obj: StepsObject) -> bytes:
     pack_scalars(observations, header, found)
     pack_channels(observations, header, found)
     pack_labels(observations, header, found)
+    pack_histograms(obj.histograms, len(observations), header, found)
     body = pack(found, {_HEADER: dump_json(header).decode()})
     if len(body) > MAX_OBJECT_BYTES:
         raise malformed(f"an object of at most {MAX_OBJECT_BYTES} bytes", str(len(body)))
@@ -181,6 +187,7 @@ def decode(body: bytes, layout: Layout, *, key: StepsKey) -> StepsObject:
         run=run,
         observations=_observations(found, header, layout, rows, steps),
         dropped=dropped,
+        histograms=unpack_histograms(found, header, len(steps)),
     )
 
 

@@ -23,6 +23,9 @@ _NAME_CHARS = 1024
 _INDEX_WIDTH = 4
 _WIDTHS = (1, 2, 4, 8)
 
+HISTOGRAM_BINS = 769  # of wire version 1, as in ``stats.histogram``
+
+Histograms = Mapping[tuple[int, str], IntArray]
 Scalars = Mapping[str, Mapping[str, float]]
 Header = dict[str, Json]
 Tensors = dict[str, Entry]
@@ -85,11 +88,12 @@ def _scalar_names(header: Fields) -> list[tuple[str, str]]:
     return names
 
 
-def _pack_index(
-    kind: str, names: Sequence[str], index: list[tuple[int, int, int, int]], tensors: Tensors
-) -> Header:
-    tensors[f"{kind}.index"] = deflate(np.array(index, dtype=np.int64).reshape(-1, _INDEX_WIDTH))
-    return {"names": list(names), "entries": len(index)}
+def _pack_index(kind: str, names: Sequence[str], index: npt.ArrayLike, tensors: Tensors) -> Header:
+    entries = np.array(index, dtype=np.int64).reshape(-1, _INDEX_WIDTH)
+    if len(entries) > MAX_ENTRIES:
+        raise malformed(f"at most {MAX_ENTRIES} entries of {kind}", str(len(entries)))
+    tensors[f"{kind}.index"] = deflate(entries)
+    return {"names": list(names), "entries": len(entries)}
 
 
 def _unpack_index(
@@ -147,9 +151,11 @@ def unpack_channels(found: Container, header: Fields, steps: int) -> list[Mappin
     _unique("channels", index[:, :2])
     width = side.integer("width", 1, 8)
     sizes = index[:, 2]
-    if width not in _WIDTHS or np.any(index[:, 2:] < 0) or np.any(sizes > MAX_VALUES):
+    if width not in _WIDTHS or np.any(index[:, 2:] < 0):
         raise malformed("channel counts from 0 in 1, 2, 4 or 8 bytes", f"width {width}")
     total = sum(sizes.tolist())
+    if total > MAX_VALUES:
+        raise malformed(f"activity of at most {MAX_VALUES} channels", str(total))
     body = inflate(packed_tensor(found, "channels.active"), total * width, "channel activity")
     active = np.frombuffer(body, f"<u{width}").astype(np.int64)
     if np.any(active < 0) or np.any(active > np.repeat(index[:, 3], sizes)):
@@ -194,3 +200,45 @@ def unpack_labels(
     for step, name, value, count in index.tolist():
         result[step].setdefault(names[name], {})[value] = count
     return list(result)
+
+
+def pack_histograms(histograms: Histograms, steps: int, header: Header, tensors: Tensors) -> None:
+    """Write histograms as entries (step, name, bin, count) of the bins that hold anything.
+
+    A histogram without any element is not written.
+    """
+    if not histograms:
+        return
+    names = sorted({name for _, name in histograms})
+    position = {name: i for i, name in enumerate(names)}
+    parts = [np.empty((0, _INDEX_WIDTH), np.int64)]
+    for (step, name), counts in sorted(histograms.items(), key=lambda item: item[0]):
+        if counts.shape != (HISTOGRAM_BINS,) or not 0 <= step < steps:
+            raise malformed(f"counts ({HISTOGRAM_BINS},) of a step", f"{counts.shape}, step {step}")
+        bins = np.flatnonzero(counts)
+        entries = np.empty((bins.size, _INDEX_WIDTH), np.int64)
+        entries[:] = (step, position[name], 0, 0)
+        entries[:, 2], entries[:, 3] = bins, counts[bins]
+        parts.append(entries)
+    header["histograms"] = _pack_index("histograms", names, np.concatenate(parts), tensors)
+
+
+def unpack_histograms(found: Container, header: Fields, steps: int) -> Histograms:
+    """Undo ``pack_histograms``.
+
+    Raises:
+        MalformedObjectError: names, bins or counts that do not fit.
+    """
+    if "histograms" not in header:
+        return {}
+    side = Fields(header.mapping("histograms"), "histograms")
+    names, index = _unpack_index(found, "histograms", side, steps)
+    _unique("histograms", index[:, :3])
+    if np.any(index[:, 2:] < 0) or np.any(index[:, 2] >= HISTOGRAM_BINS):
+        raise malformed(f"counts from 0 in {HISTOGRAM_BINS} bins", "an entry out of range")
+    pairs, owner = np.unique(index[:, :2], axis=0, return_inverse=True)
+    if len(pairs) * HISTOGRAM_BINS > MAX_VALUES:
+        raise malformed(f"histograms of at most {MAX_VALUES} bins", f"{len(pairs)} histograms")
+    counts = np.zeros((len(pairs), HISTOGRAM_BINS), np.int64)
+    counts[owner.reshape(-1), index[:, 2]] = index[:, 3]
+    return {(step, names[name]): counts[i] for i, (step, name) in enumerate(pairs.tolist())}

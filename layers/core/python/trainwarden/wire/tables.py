@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwarden.model import FloatArray
-from trainwarden.stats.catalog import WIDTH
 from trainwarden.wire.container import Container, Entry, entry
 from trainwarden.wire.fields import malformed
 
+WIDTH = 32  # columns of wire version 1, in the order of ``stats.catalog``
 MAX_TABLE_BYTES = 32 * 1024 * 1024  # as float64; 2,600 rows at 50 steps
 _LEVEL = 1
 _COUNTERS = 9  # the first columns count elements
