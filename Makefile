@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 REQUIREMENTS := requirements/dev.txt requirements/torch.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit infra deployed packaging bench lock docs clean
+.PHONY: help install demo test check lint types unit infra deployed packaging bench lock docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -20,6 +20,8 @@ $(STAMP): $(REQUIREMENTS) pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(foreach file,$(REQUIREMENTS),-r $(file))
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+install: $(STAMP)  ## only set up .venv, with the trainwarden, cdk's node and npx commands
 
 demo: $(STAMP)  ## a sick training job is caught and stopped, a healthy one finishes
 	@$(BIN)/python -m trainwarden.embedded.demo
