@@ -100,6 +100,7 @@ def _kinds() -> Mapping[str, Kind]:
 
 KINDS = _kinds()
 _SIGNED_WORDS = {"bfloat16": np.dtype(np.int16)}  # torch views bfloat16 as int16 as readily
+# Compare with a dtype only: numpy takes None for float64.
 
 
 def kind_of(dtype: str) -> Kind:
@@ -122,7 +123,7 @@ def parts(x: Array, kind: Kind) -> Array:
     """
     if x.dtype == kind.parts:
         return x
-    if x.dtype != kind.storage and x.dtype != _SIGNED_WORDS.get(kind.name):
+    if x.dtype not in (kind.storage, _SIGNED_WORDS.get(kind.name, kind.storage)):
         raise BadInputError(f"a {kind.storage} array for {kind.name}", str(x.dtype))
     if x.ndim == 0:
         x = x.reshape(1)
