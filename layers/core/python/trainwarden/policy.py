@@ -83,8 +83,8 @@ def requests(
         return (told,)
     if muted:
         return (told, ActionRequest("stop", verdict.rule, allowed=False, reason="muted"))
-    permission = "the job allows it" if config.stop else f"the job has no tag {STOP_TAG}=allow"
-    return (told, ActionRequest("stop", verdict.rule, config.stop, f"{why}; {permission}"))
+    reason = f"{why}; the job allows it" if config.stop else f"the job has no tag {STOP_TAG}=allow"
+    return (told, ActionRequest("stop", verdict.rule, config.stop, reason))
 
 
 def respond(

@@ -104,6 +104,15 @@ def size(value: Json) -> int:
     return len(dumps(value).encode())
 
 
+def _is_deeper(value: object, depth: int) -> bool:
+    """Tell whether ``value`` nests deeper than ``plain`` follows."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if not isinstance(value, list | tuple):
+        return False
+    return depth == 0 or any(_is_deeper(item, depth - 1) for item in value)
+
+
 def bounded(data: Mapping[str, object], budget: int) -> tuple[dict[str, Json], bool]:
     """Return ``data`` as strict JSON of at most ``budget`` bytes, and whether anything was cut.
 
@@ -111,10 +120,11 @@ def bounded(data: Mapping[str, object], budget: int) -> tuple[dict[str, Json], b
     in the end free-form mappings (evidence, details) go altogether.
     """
     whole = Limits(budget, budget)
+    deep = any(_is_deeper(value, whole.depth) for value in data.values())
     fitted: dict[str, Json] = {}
     for stage in (whole, *STAGES):
         fitted = {key: plain(value, stage) for key, value in data.items()}
         if size(fitted) <= budget:
-            return fitted, stage is not whole
+            return fitted, deep or stage is not whole
     last = {key: {} if isinstance(value, dict) else value for key, value in fitted.items()}
     return last, True

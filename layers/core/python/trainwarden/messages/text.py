@@ -59,7 +59,7 @@ def amount(value: Json) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
-        return f"{value:,}"
+        return str(value)
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, Mapping):
@@ -124,7 +124,8 @@ def evidence(data: Mapping[str, Json]) -> str:
     further = dict(data.get("evidence") or {})
     others = further.pop("others", 0)
     for key, value in list(further.items())[:MAX_LINES_OF_EVIDENCE]:
-        rows.append(f"{line(key).replace('_', ' ')}: {short(amount(value), 200)}")
+        name, seconds = line(key).removesuffix("_s"), line(key).endswith("_s")
+        rows.append(f"{name.replace('_', ' ')}: {short(amount(value), 200)}{' s' * seconds}")
     if others:
         rows.append(f"and {amount(others)} more like it at this step")
     labels = ["evidence"] + [""] * len(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from trainwarden.messages.text import (
@@ -25,6 +26,7 @@ from trainwarden.model import Json
 CRASHED = "Error"
 FOUND = "IssuesFound"
 NO_DATA = "NoData"
+_EXPECTED_FOUND = re.compile(r"expected (?P<expected>.+?), found (?P<found>.+?)(?:; (?P<fix>.+))?")
 _SURE = 0.995
 
 
@@ -40,11 +42,7 @@ def changed(data: Mapping[str, Json]) -> Message | None:
 def _issues(data: Mapping[str, Json]) -> Message:
     job, rule, tensor = line(data.get("job")), line(data.get("rule")), line(data.get("tensor"))
     since, step = data.get("since_step", -1), data.get("step", -1)
-    facts = [
-        ("job", job),
-        ("where", tensor or "the job as a whole"),
-        ("since", _since(since, step)),
-    ]
+    facts = [("where", tensor or "the job as a whole"), ("since", _since(since, step))]
     email = letter(
         wrapped(f"{rule} in {job}" + (f" since step {since}" if since >= 0 else "")),
         wrapped(sentence(data.get("message"))),
@@ -87,11 +85,13 @@ def _crashed(data: Mapping[str, Json]) -> Message:
 
 
 def _no_data(data: Mapping[str, Json]) -> Message:
-    job, details = line(data.get("job")), data.get("evidence") or {}
+    job, told = line(data.get("job")), line(data.get("message"))
+    parts = _EXPECTED_FOUND.fullmatch(told)
     email = letter(
         wrapped(f"No data came from {job}: nothing could be judged"),
-        wrapped(sentence(data.get("message"))),
-        columns([(key, line(details.get(key, ""))) for key in ("expected", "found", "fix")]),
+        columns((label, text or "") for label, text in parts.groupdict().items())
+        if parts
+        else wrapped(sentence(told)),
         _remedies(data),
         commands("Look closer", "trainwarden doctor", f"trainwarden verdicts {job}"),
         _mute(NO_DATA),
@@ -122,12 +122,12 @@ def _stop(data: Mapping[str, Json]) -> Mapping[str, Json] | None:
 
 def _consequence(data: Mapping[str, Json]) -> str:
     stop = _stop(data)
-    running = f" on {line(data['instance'])}" if data.get("instance") else ""
+    on = f" on {line(data['instance'])}" if data.get("instance") else ""
     if stop is None:
-        return f"The job goes on{running}. Nothing asks to stop it for this."
+        return f"The job keeps running{on}. Nothing asks to stop it for this."
     if stop.get("allowed"):
         return f"Trainwarden stops the job ({line(stop.get('reason'))}). You will hear how it went."
-    return f"The job goes on{running}. It is not stopped: {line(stop.get('reason'))}."
+    return f"The job keeps running{on}. It is not stopped: {line(stop.get('reason'))}."
 
 
 def _brief(data: Mapping[str, Json]) -> str:
