@@ -3,11 +3,11 @@
 **Why it hurts.** A channel that is negative for every input outputs 0 and gets gradient 0: it never
 comes back, and the layer works with what is left.
 
-**How it is computed.** Per ReLU-like output, the share of positions at which each channel is above
-zero (unit: %). Saved training steps are collected until ``min_seen`` positions and ``min_saves``
-steps were seen; a channel is dead in that window if its activity stayed at or below
-``threshold_inactivity`` at every one of its steps. The rule fires when more than
-``threshold_layer`` per cent of a layer's channels are dead in ``patience`` windows in a row.
+**How it is computed.** Per ReLU-like output, how often each channel is above zero (unit: % of
+positions). A layer is under suspicion while more than ``threshold_layer`` per cent of its channels
+have an activity of at most ``threshold_inactivity`` at each saved training step. Once ``min_seen``
+positions and ``min_saves`` steps in a row were seen, the rule fires if more than
+``threshold_layer`` per cent are the *same* channels throughout. Once per layer, until it recovers.
 
 **Remedy.** Lower the learning rate (10 to 100 times), leaky or GELU-like activations, Kaiming
 initialisation, biases that do not start far below zero.
@@ -32,7 +32,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Channels,
+    Collection,
     Finding,
     Json,
     Mode,
@@ -43,10 +43,10 @@ from trainwarden.model import (
     Tier,
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._selection import matching
+from trainwarden.rules._selection import here, matching
 from trainwarden.stats.catalog import INDEX
 
-_NAN = INDEX["n_nan"]
+_NAN, _CHANNELS, _DEAD = (INDEX[c] for c in ("n_nan", "ch_n", "ch_dead"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,6 @@ class DeadRelu(CheckedRule[Json]):
     )
     min_seen: int = param(300, "Positions in a window.", "positions", bounds=Bounds(ge=1))
     min_saves: int = param(3, "Saved steps in a window.", "saved steps", bounds=Bounds(ge=1))
-    patience: int = param(1, "Windows in a row.", "windows", bounds=Bounds(ge=1))
 
     def start(self) -> Json:
         """No layer has been seen."""
@@ -91,47 +90,49 @@ class DeadRelu(CheckedRule[Json]):
         """Collect each layer's window; judge it when it is full."""
         if obs.mode is not Mode.TRAIN or not obs.channels:
             return state, ()
-        layers, found = dict(state), []
-        wanted, row_of = self._wanted(obs), obs.layout.row_of
-        for name, channels in obs.channels.items():
-            if (wanted is not None and name not in wanted) or channels.seen <= 0:
-                continue
-            row = row_of.get(name, -1)
-            if 0 <= row < obs.stats.shape[0] and obs.stats[row, _NAN] > 0:
-                continue
-            layers[name], finding = self._layer(name, layers.get(name), channels, obs)
+        suspects = self._suspects(obs)
+        if not suspects and not state:
+            return state, ()
+        found: list[Finding] = []
+        layers = {name: kept for name, kept in state.items() if name not in obs.channels}
+        for name in suspects:
+            layers[name], finding = self._layer(name, state.get(name), obs)
             if finding is not None:
                 found.append(finding)
         found.sort(key=lambda f: -f.value)
         return layers, found
 
-    def _wanted(self, obs: Observation) -> frozenset[str] | None:
-        if not self.tensor_regex:
-            return None
-        rows = matching(obs.layout, (), self.tensor_regex)
-        return frozenset(obs.layout.names[r] for r in rows.tolist())
+    def _suspects(self, obs: Observation) -> list[str]:
+        """Layers in which too many channels are inactive at this very step."""
+        rows = here(obs, obs.layout.rows(Collection.ACTIVATIONS.value))
+        stats = obs.stats[rows]
+        ill = stats[:, _NAN] == 0
+        if self.threshold_inactivity == 0:
+            # the dead of a window are dead at each of its steps: most layers are cleared here
+            ill &= ~(stats[:, _DEAD] * 100.0 <= stats[:, _CHANNELS] * self.threshold_layer)
+        rows = rows[ill]
+        if self.tensor_regex:
+            rows = rows[np.isin(rows, matching(obs.layout, (), self.tensor_regex))]
+        names = (obs.layout.names[row] for row in rows.tolist())
+        return [name for name in names if name in obs.channels and obs.channels[name].seen > 0]
 
-    def _layer(
-        self, name: str, window: Json, channels: Channels, obs: Observation
-    ) -> tuple[Json, Finding | None]:
-        """``window`` is [first step, saves, positions, alive bits, full windows that were dead]."""
-        since, saves, seen, bits, dead_windows, first_bad = window or [obs.step, 0, 0, "", 0, -1]
+    def _layer(self, name: str, window: Json, obs: Observation) -> tuple[Json, Finding | None]:
+        """``window`` is [first step, saves, positions, alive channels as bits, told]."""
+        since, saves, seen, bits, told = window or [obs.step, 0, 0, "", False]
+        if told:
+            return window, None
+        channels = obs.channels[name]
         alive = channels.active > channels.seen * (self.threshold_inactivity / 100.0)
         if bits:
             alive = alive | _unpack(bits, alive.size)
         saves, seen = saves + 1, seen + channels.seen
-        if seen < self.min_seen or saves < self.min_saves:
-            return [since, saves, seen, _pack(alive), dead_windows, first_bad], None
         share = 100.0 * (1.0 - np.count_nonzero(alive) / alive.size)
-        fresh = [obs.step + 1, 0, 0, ""]
-        if share <= self.threshold_layer:
-            return [*fresh, 0, -1], None
-        first_bad = since if dead_windows == 0 else first_bad
-        dead_windows += 1
-        finding = None
-        if dead_windows == self.patience:
-            finding = self._finding(name, share, alive.size, seen, first_bad, obs)
-        return [*fresh, dead_windows, first_bad], finding
+        if share <= self.threshold_layer:  # not the same channels: begin anew
+            return [obs.step + 1, 0, 0, "", False], None
+        if seen < self.min_seen or saves < self.min_saves:
+            return [since, saves, seen, _pack(alive), False], None
+        finding = self._finding(name, share, alive.size, seen, since, obs)
+        return [since, saves, seen, "", True], finding
 
     def _finding(
         self, name: str, share: float, size: int, seen: int, since: int, obs: Observation

@@ -126,11 +126,6 @@ class ExplodingTensor(CheckedRule[Json]):
     def _narrowed(self) -> bool:
         return bool(self.collection_names or self.tensor_regex)
 
-    def _counts(self, stats: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> IntArray:
-        last = _NAN if self.only_nan else _NINF
-        counts: IntArray = np.nan_to_num(stats[:, _NAN : last + 1].sum(1)).astype(np.int64)
-        return counts
-
     def _skipped(self, obs: Observation) -> bool:
         """GradScaler skipped the step, said by a scalar or by a flag of the gradients' rows."""
         if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
@@ -154,10 +149,12 @@ class ExplodingTensor(CheckedRule[Json]):
 
     def _bad_rows(self, obs: Observation, *, skipped: bool) -> IntArray:
         """Rows with non-finite elements that matter, in the order of computation."""
-        counts = self._counts(obs.stats)
-        if not counts.any():
-            return np.empty(0, dtype=np.int64)
-        rows = np.flatnonzero(counts)
+        counts = obs.stats[:, _NAN]
+        if not self.only_nan:
+            counts = counts + obs.stats[:, _PINF] + obs.stats[:, _NINF]
+        rows = np.flatnonzero(counts > 0)  # false for a row that was not captured
+        if not rows.size:
+            return rows
         if self._narrowed():
             wanted = matching(obs.layout, self.collection_names, self.tensor_regex)
             rows = rows[np.isin(rows, wanted)]

@@ -157,13 +157,18 @@ class LossNotDecreasing(CheckedRule[Json]):
                 f"of {start:.4g}"
             )
             return self._finding(state, obs, name, (recent, self.max_rise * start), message)
+        return self._flat(state, obs, name, start)
+
+    def _flat(self, state: Json, obs: Observation, name: str, start: float) -> Finding | None:
         steps = obs.step - max(0, state["at"], state["origin"])
         if steps < self.min_steps or state["low"] <= 0 or state["converged"]:
             return None
         last = state["last"][-max(3, state["saves"] // 2) :]
         level = median(last)
-        error = _error(state["first"], last, start)
         fallen, least = 1 - level / start, self.min_fall * min(1.0, steps / _FULL_STEPS)
+        if fallen >= least:
+            return None
+        error = _error(state["first"], last, start)
         was_lower = state["best"] is not None and state["best"] < (1 - _ONCE_LOWER) * start
         if fallen + error >= least or fallen < -_SURE * error - self.min_fall or was_lower:
             return None

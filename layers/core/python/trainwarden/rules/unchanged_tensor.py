@@ -3,21 +3,23 @@
 **Why it hurts.** What does not move does not learn: the optimizer does not hold the tensor, the
 step is never taken, or bf16 and fp16 weights round the update away.
 
-**How it is computed.** Between two saved steps the largest |change| of each trainable weight tensor
-is captured (unit: the weight's own). A tensor rests while that is exactly 0. It is ill when it has
-rested for ``num_steps`` saved steps in a row (so ``num_steps`` - 1 comparisons) that span at least
-``min_steps`` steps, and three times as long as it ever rested before, and
+**How it is computed.** Between two saved steps the largest |change| of each trainable weight matrix
+is captured (unit: the weight's own). A matrix rests while that is exactly 0, and has rested long
+when it did so for ``num_steps`` saved steps in a row (``num_steps`` - 1 comparisons) that span at
+least ``min_steps`` steps, and three times as long as it ever rested before. The rule fires when
 
-* its gradient was not 0 in that time: the update is lost; or
-* at least ``share`` of all trainable weight tensors rest with it, in a run whose loss has lost less
-  than ``max_fall`` of its starting value.
+* all matrices have rested long, in a run whose loss has lost less than ``max_fall`` of its start;
+* the last layer has rested long though its gradient is not 0, while other matrices move;
+* at least ``share`` of the matrices have rested for 100 steps, in a run whose loss has lost less
+  than a tenth of its start;
+* ``num_steps`` evaluation passes, with training batches between them, have come before any
+  optimizer step.
 
-It is also ill when ``num_steps`` evaluation passes, with training batches between them, have come
-before any optimizer step.
-
-Not counted: tensors with ``requires_grad=False``; biases (in front of batch normalisation they rest
-by nature); steps that GradScaler skipped; steps whose learning rate is under 1 % of the highest so
-far (start of a warm-up, end of a cosine).
+Not counted: tensors with ``requires_grad=False``; vectors, since biases in front of batch
+normalisation rest by nature and bfloat16 scales of 1 swallow every usual update; steps that
+GradScaler skipped; steps whose learning rate is under 1 % of the highest so far (start of a
+warm-up, end of a cosine). An optimizer that holds only the last layers is taken for fine-tuning
+while the run learns.
 
 With ``collection_names`` or ``tensor_regex`` given, SageMaker's meaning instead: numpy.allclose
 with ``rtol`` and ``atol`` over ``num_steps`` saved steps, for those tensors, whatever they are.
@@ -58,7 +60,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import gradient_of, here, matching, once
+from trainwarden.rules._selection import gradient_of, here, matching, once, weight_matrices
 from trainwarden.stats.catalog import INDEX, Flag
 
 UPDATE = Need("weights", "update_max")
@@ -66,6 +68,7 @@ _CHANGE, _EXCESS, _FLAGS = INDEX["u_maxabs"], INDEX["u_excess"], INDEX["flags"]
 _MIN, _MAX = INDEX["min"], INDEX["max"]
 _RESTED_FACTOR = 3
 _LOW_RATE = 0.01
+_PARTIAL_STEPS, _PARTIAL_FALL = 100, 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,7 @@ class UnchangedTensor(CheckedRule[Json]):
     min_steps: int = param(10, "Steps these must span.", "steps", bounds=Bounds(ge=0))
     share: float = param(
         0.5,
-        "Share of the weights at rest that is ill without gradients.",
+        "Share of the matrices at rest that is ill while others move.",
         bounds=Bounds(gt=0, le=1),
     )
     max_fall: float = param(
@@ -119,16 +122,18 @@ class UnchangedTensor(CheckedRule[Json]):
         rate = float(obs.scalars.get("optimizer", {}).get("lr_0", math.nan))
         top = state["rate"] if math.isnan(rate) else max(state["rate"], rate)
         state = {**state, "loss": follow(state["loss"], obs), "rate": top, "passes": -1}
-        rows = here(obs, once(obs.layout, "trainable weights", _trainable_weights))
+        rows = here(obs, once(obs.layout, "trainable matrices", _trainable_matrices))
         if obs.mode is not Mode.TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
         change = obs.stats[rows, _CHANGE]
         if int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED or _skipped(obs):
             return state, ()
-        finite = obs.stats[rows, 1:4].sum(1) == 0
-        resting = rows[(change == 0) & finite]
-        if not resting.size and not state["rest"]:
-            return {**state, "told": False} if state["told"] else state, ()
+        resting = rows[change == 0]
+        if resting.size:  # NaN does not change either
+            stats = obs.stats[resting]
+            resting = resting[stats[:, 1] + stats[:, 2] + stats[:, 3] == 0]
+        if state["told"] or not (resting.size or state["rest"]):
+            return {**state, "told": bool(resting.size)}, ()
         state = self._rest(state, obs, resting, rows[change > 0])
         return self._judge(state, obs, rows)
 
@@ -156,39 +161,38 @@ class UnchangedTensor(CheckedRule[Json]):
             ended = rest.pop(str(row), None)
             if ended is not None:
                 longest[str(row)] = max(longest.get(str(row), 0), ended[1])
-        told = state["told"] and bool(rest)
-        return {**state, "rest": rest, "longest": longest, "told": told}
+        return {**state, "rest": rest, "longest": longest, "told": False}
 
     def _judge(
         self, state: Json, obs: Observation, rows: IntArray
     ) -> tuple[Json, Sequence[Finding]]:
-        if state["told"]:
-            return state, ()
-        longest = state["longest"]
+        longest, fallen = state["longest"], fall(state["loss"])
         ripe = {
-            row: [since, count, pushed]
-            for row, (since, count, pushed) in state["rest"].items()
-            if count >= self.num_steps - 1
-            and obs.step - since >= self.min_steps
-            and count > _RESTED_FACTOR * longest.get(row, 0)
+            row: one
+            for row, one in state["rest"].items()
+            if one[1] >= max(self.num_steps - 1, _RESTED_FACTOR * longest.get(row, 0) + 1)
+            and obs.step - one[0] >= self.min_steps
         }
-        lost = {row: v for row, v in ripe.items() if 2 * v[2] > v[1]}
-        if not lost:
-            fallen = fall(state["loss"])
-            if len(ripe) < self.share * rows.size or fallen >= self.max_fall:
-                return state, ()
-        chosen = lost or ripe
-        finding = self._finding(
-            obs, chosen, (len(state["rest"]), int(rows.size)), pushed=bool(lost)
+        last = weight_matrices(obs.layout)
+        head = ripe.get(str(int(last[-1]))) if last.size else None
+        old = sum(obs.step - since >= _PARTIAL_STEPS for since, _, _ in ripe.values())
+        ill = (
+            (len(ripe) == rows.size and not fallen >= self.max_fall)
+            or (head is not None and len(ripe) < rows.size and 2 * head[2] > head[1])
+            or (old >= self.share * rows.size and not fallen >= _PARTIAL_FALL)
         )
-        return {**state, "told": True}, [finding]
+        if not ripe or not ill:
+            return state, ()
+        finding = self._finding(obs, ripe, (len(state["rest"]), int(rows.size)))
+        return {**state, "told": True, "rest": {}}, [finding]
 
     def _finding(
-        self, obs: Observation, chosen: dict[str, Json], counts: tuple[int, int], *, pushed: bool
+        self, obs: Observation, chosen: dict[str, Json], counts: tuple[int, int]
     ) -> Finding:
         resting, total = counts
-        first = min(chosen, key=lambda row: (chosen[row][0], int(row)))
-        since, count, _ = chosen[first]
+        first = min(chosen, key=lambda row: (-chosen[row][2], chosen[row][0], int(row)))
+        since, count, pushes = chosen[first]
+        pushed = 2 * pushes > count
         name = obs.layout.names[int(first)]
         why = (
             "though its gradient is not 0: the update is not taken, or rounded away"
@@ -197,7 +201,7 @@ class UnchangedTensor(CheckedRule[Json]):
         )
         message = (
             f"{name} has not changed in one bit over {count} saved steps since step {since}, "
-            f"{why}; {resting} of {total} trainable weight tensors rest"
+            f"{why}; {resting} of {total} trainable weight matrices rest"
         )
         evidence = {
             "tensors": [obs.layout.names[int(row)] for row in list(chosen)[:8]],
@@ -233,11 +237,11 @@ class UnchangedTensor(CheckedRule[Json]):
         return {**state, "rest": rest}, found
 
 
-def _trainable_weights(layout: Layout) -> IntArray:
+def _trainable_matrices(layout: Layout) -> IntArray:
     rows = [
         row
         for row in layout.rows(Collection.WEIGHTS.value).tolist()
-        if layout.tensors[row].trainable
+        if layout.tensors[row].trainable and len(layout.tensors[row].shape) > 1
     ]
     return np.array(rows, dtype=np.int64)
 

@@ -1,0 +1,118 @@
+"""What folding costs: microseconds a step for each rule and for all of them, and bytes of state.
+
+    python benchmarks/engine.py [--steps N]
+
+A ResNet-50 has 161 weights and biases, as many gradients and 107 activations: 429 rows. The run is
+healthy, since nearly all runs are; the second table shows one in which everything is ill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import numpy as np
+
+from trainwarden.engine import Engine, RuleSpec
+from trainwarden.model import Channels, Json, Layout, Mode, Observation, TensorInfo
+from trainwarden.rules import registry
+from trainwarden.stats.catalog import INDEX
+
+TARGET_US, TARGET_BYTES = 200.0, 100_000
+REPEATS = 5
+
+
+def layout(tensors: int) -> Layout:
+    """Three eighths weights, as many gradients, a quarter activations, in forward order."""
+    pairs, rest = tensors * 3 // 8, tensors - 2 * (tensors * 3 // 8)
+    weights = [
+        TensorInfo(f"layer{i}.weight", "weights", (64, 64), module=f"layer{i}", depth=i)
+        for i in range(pairs)
+    ]
+    gradients = [
+        TensorInfo(f"gradient/{w.name}", "gradients", w.shape, module=w.module, depth=w.depth)
+        for w in weights
+    ]
+    activations = [
+        TensorInfo(f"activation/relu{i}", "activations", (64,), kind="ReLU", depth=i)
+        for i in range(rest)
+    ]
+    return Layout((*weights, *gradients, *activations))
+
+
+def observations(shape: Layout, steps: int, *, ill: bool) -> list[Observation]:
+    """A run that learns, or one in which nothing moves, no gradient comes and no channel lives."""
+    rng = np.random.default_rng(0)
+    rows, seen = len(shape.tensors), []
+    activations = [t.name for t in shape.tensors if t.collection == "activations"]
+    for step in range(steps):
+        stats = np.zeros((rows, 32))
+        stats[:, INDEX["n"]] = 4096
+        stats[:, INDEX["sum_abs"]] = 0.0 if ill else rng.uniform(1, 2, rows)
+        stats[:, INDEX["u_maxabs"]] = 0.0 if ill else rng.uniform(0.1, 1, rows)
+        stats[:, INDEX["u_n"]] = 4096
+        stats[:, INDEX["ch_n"]] = 64
+        stats[:, INDEX["ch_dead"]] = 64 if ill else 2
+        active = np.zeros(64, np.int64) if ill else rng.integers(1, 64, 64)
+        loss = 2.3 if ill else 2.3 * 0.99**step
+        seen.append(
+            Observation(
+                step,
+                Mode.TRAIN,
+                step,
+                1e9 + step,
+                shape,
+                stats,
+                {"losses": {"loss": loss}, "optimizer": {"lr_0": 0.1, "found_inf": 0.0}},
+                {name: Channels(active, 64) for name in activations},
+                {"label/0": dict.fromkeys(range(10), 6)},
+            )
+        )
+    return seen
+
+
+def fold(names: Sequence[str], run: Sequence[Observation]) -> tuple[float, Json]:
+    """Return microseconds a step (best of some repeats of the median) and the last state."""
+    engine, best, state = Engine([RuleSpec(n, n) for n in names]), float("inf"), None
+    for _ in range(REPEATS):
+        state, took = engine.start(), []
+        for obs in run:
+            began = time.perf_counter()
+            state = engine.advance(state, obs).state
+            took.append(time.perf_counter() - began)
+        best = min(best, median(took) * 1e6)
+    return best, state
+
+
+def table(tensors: int, steps: int, *, ill: bool) -> float:
+    """Print a row for each rule and for all; return the µs a step of all."""
+    run = observations(layout(tensors), steps, ill=ill)
+    print(f"\n{'ill' if ill else 'healthy'} run, {tensors} rows, {steps} steps")
+    print(f"{'rule':24} {'µs/step':>9} {'µs/row':>8} {'state bytes':>12}   target")
+    size: Callable[[Json], int] = lambda state: len(json.dumps(state, separators=(",", ":")))  # noqa: E731 - a short name
+    for name in registry():
+        took, state = fold([name], run)
+        print(f"{name:24} {took:9.1f} {took / tensors:8.3f} {size(state):12,}")
+    took, state = fold(list(registry()), run)
+    target = f"<= {TARGET_US:.0f} µs, <= {TARGET_BYTES:,} bytes" if tensors == 429 else ""
+    print(f"{'all':24} {took:9.1f} {took / tensors:8.3f} {size(state):12,}   {target}")
+    return took
+
+
+def main() -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--steps", type=int, default=300)
+    args = parser.parse_args()
+    table(429, args.steps, ill=False)
+    table(429, args.steps, ill=True)
+    table(1000, args.steps, ill=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
