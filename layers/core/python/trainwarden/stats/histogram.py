@@ -2,7 +2,7 @@
 
 A bin is the upper bits of a float32: sign, exponent and two bits of mantissa, so that filling it
 needs no logarithm. Bins from 2**-48 to 2**48; smaller magnitudes fall into the zero bin, larger
-ones into the outermost.
+ones into the outermost. A bin is 14 to 25 % wide; quantiles of smooth distributions are good to 5 %.
 """
 
 from __future__ import annotations
@@ -81,8 +81,16 @@ def edges() -> FloatArray:
     return np.concatenate([-positive[::-1], positive])
 
 
-def quantiles(counts: IntArray, shares: Sequence[float]) -> FloatArray:
+def quantiles(
+    counts: IntArray, shares: Sequence[float], *, low: float = -np.inf, high: float = np.inf
+) -> FloatArray:
     """Return the quantiles of a histogram (BINS,), interpolated within a bin; NaN if it is empty.
+
+    Args:
+        counts: Elements of each bin.
+        shares: Where, from 0 to 1.
+        low: Smallest element, if it is known (column ``min``): no bin begins before it.
+        high: Largest element, if it is known (column ``max``).
 
     Raises:
         BadInputError: a share outside [0, 1].
@@ -99,7 +107,7 @@ def quantiles(counts: IntArray, shares: Sequence[float]) -> FloatArray:
     # The last bin with anything in it holds the maximum; what follows is empty.
     bins = np.minimum(bins, np.flatnonzero(counts)[-1])
     inside = (target - reached[bins]) / np.maximum(counts[bins], 1)
-    borders = edges()
-    low, high = borders[bins], borders[bins + 1]
-    found = low + np.clip(inside, 0, 1) * (high - low)
+    borders = np.clip(edges(), low, high)
+    begin, end = borders[bins], borders[bins + 1]
+    found = begin + np.clip(inside, 0, 1) * (end - begin)
     return np.where(bins == SIDE, 0.0, found)
