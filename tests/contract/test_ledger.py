@@ -154,6 +154,13 @@ def test_ninety_six_entries_fit_and_one_more_is_refused(ledger: Ledger) -> None:
     assert [e.body["number"] for e in ledger.entries(FULL.job, FINDING)] == list(range(96))
 
 
+def test_more_entries_than_one_page_all_come_once(ledger: Ledger) -> None:
+    text = "x" * 20_000  # DynamoDB answers 1 MB at a time
+    ledger.commit(FULL, [finding(n, text=text) for n in range(96)])
+    found = list(ledger.entries(FULL.job, FINDING))
+    assert [e.body for e in found] == [{"number": n, "text": text} for n in range(96)]
+
+
 def test_entries_ascend_by_id_and_keep_to_their_job_and_kind(ledger: Ledger) -> None:
     ids = ["a", "B", "-", "é", "z#1", "z#10", "z#2", "~", "日", "\U0001f6f0", "\uffff"]
     ledger.commit(FULL, [Entry(ACTION, id_, {"id": id_}) for id_ in ids])

@@ -228,3 +228,21 @@ def test_a_damaged_record_is_refused(stub: Any, body: bytes) -> None:
     stub.add_response("get_item", {"Item": item})
     with pytest.raises(BadInputError, match="record"):
         DynamoLedger("table", stub.client).load("demo")
+
+
+def test_pages_are_followed_to_the_last(stub: Any) -> None:
+    key = {"pk": {"S": "JOB#demo"}, "sk": {"S": "FINDING#a"}}
+    entries = [{**key, "sk": {"S": f"FINDING#{id_}"}, "body": {"S": "{}"}} for id_ in "ab"]
+    asked: dict[str, Any] = {
+        "TableName": "table",
+        "KeyConditionExpression": "pk = :pk AND begins_with(sk, :sk)",
+        "ExpressionAttributeValues": {":pk": {"S": "JOB#demo"}, ":sk": {"S": "FINDING#"}},
+        "ConsistentRead": True,
+    }
+    stub.add_response("query", {"Items": entries[:1], "LastEvaluatedKey": key}, asked)
+    stub.add_response(
+        "query", {"Items": [], "LastEvaluatedKey": key}, {**asked, "ExclusiveStartKey": key}
+    )
+    stub.add_response("query", {"Items": entries[1:]}, {**asked, "ExclusiveStartKey": key})
+    found = DynamoLedger("table", stub.client).entries("demo", EntryKind.FINDING)
+    assert [entry.id for entry in found] == ["a", "b"]

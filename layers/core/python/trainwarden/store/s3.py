@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from trainwarden.errors import MalformedObjectError
-from trainwarden.store.aws_errors import code_of, of_client, translated
+from trainwarden.store.aws_errors import code_of, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -36,14 +36,14 @@ class S3Objects:
             BadInputError: refused for ever: no such bucket, wrong region, access denied. S3 denies
                 a *missing* key too unless ``s3:ListBucket`` is allowed.
         """
-        what, permission = f"read s3://{self.bucket}/{key}", "s3:GetObject and s3:ListBucket"
-        with translated(what, permission=permission):
+        needed = "s3:GetObject and s3:ListBucket"
+        with translated(f"read s3://{self.bucket}/{key}", permission=needed):
             try:
                 answer = self._client.get_object(Bucket=self.bucket, Key=key)
             except ClientError as exc:
                 if code_of(exc) == "NoSuchKey":
                     return None
-                raise of_client(exc, what, permission=permission) from exc
+                raise
             with closing(answer["Body"]) as body:
                 if answer["ContentLength"] > max_bytes:
                     raise MalformedObjectError(
