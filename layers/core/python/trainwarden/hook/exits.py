@@ -79,7 +79,8 @@ class _Exits:
             previous(number, frame)
             return
         for session in ours:
-            session.close("stopped", SIGTERM_FLUSH_S)
+            if not session.close("stopped", SIGTERM_FLUSH_S):  # it interrupted ``close`` itself
+                session.uploader.close("stopped", SIGTERM_FLUSH_S)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 

@@ -35,7 +35,7 @@ from trainwarden.model import (
 from trainwarden.stats.catalog import WIDTH
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.control import Control
-from trainwarden.wire.manifest import Manifest
+from trainwarden.wire.manifest import MAX_TENSORS, Manifest
 
 logger = logging.getLogger("trainwarden")
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Session:
             identity=place.identity,
             framework=framework,
             world_size=max(place.world_size, 1),
-            workers=tuple(range(max(place.world_size, place.worker + 1))),
+            workers=(place.worker,),
             rules=options.rules,
             capture=options.to_json(),
             environment=environment,
@@ -137,9 +137,12 @@ class Session:
         return self._wall + time.monotonic() - self._monotonic
 
     def row(self, info: TensorInfo) -> int:
-        """Return the row of a tensor, a new one for a new name."""
+        """Return the row of a tensor, a new one for a new name; -1 if the layout is full."""
         row = self._rows.get(info.name)
         if row is None:
+            if len(self._tensors) >= MAX_TENSORS:
+                self.say(f"only the first {MAX_TENSORS} tensors are captured")
+                return -1
             row = self._rows[info.name] = len(self._tensors)
             self._tensors.append(info)
         return row
@@ -154,7 +157,8 @@ class Session:
             self._layout = Layout(tuple(self._tensors))
         stats = np.full((len(self._tensors) if draft.tables else 0, WIDTH), np.nan)
         for rows, table in draft.tables:
-            stats[rows] = table
+            kept = rows >= 0
+            stats[rows[kept]] = table[kept]
         self.uploader.submit(
             Observation(
                 step=draft.step,

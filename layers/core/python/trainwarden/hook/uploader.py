@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from trainwarden.errors import (
     BadInputError,
@@ -72,7 +72,6 @@ class _Sending:
     seq: int
     body: bytes
     layout: Layout
-    counted: Mapping[str, int] = field(default_factory=dict)
 
 
 class Uploader:
@@ -99,7 +98,7 @@ class Uploader:
     ) -> None:
         self.counters: dict[str, int] = {}  # for the end object: since the start
         self.error: TrainwardenError | None = None  # the trouble of the moment
-        self.ended = False
+        self.stored_all = False
         self._open_store, self._manifest, self._worker = open_store, manifest, worker
         self._limits, self._report, self._on_control = limits or Limits(), report, on_control
         self._waiting: deque[tuple[int, float, Observation]] = deque()
@@ -107,7 +106,7 @@ class Uploader:
         # Two counters with one writer each instead of one with two: no lock is needed.
         self._bytes_in = self._bytes_out = self._bytes_dropped = 0
         self._news: deque[tuple[str, int]] = deque()  # drops to be counted in the next object
-        self._reason = ""
+        self._reason, self._over, self._hurried = "", False, False
         self._store: ObjectStore | None = None
         self._written = Layout()
         self._manifest_put = False
@@ -154,7 +153,7 @@ class Uploader:
         self._tokens.put(None)
         if self.alive:
             self._thread.join(timeout_s)
-        return self.ended
+        return self.stored_all
 
     @property
     def alive(self) -> bool:
@@ -165,7 +164,7 @@ class Uploader:
 
     def _run(self) -> None:
         try:
-            while not self.ended:
+            while not self._over:
                 self._wait()
                 self._work()
         except Exception as error:  # noqa: BLE001 - the thread's outermost guard
@@ -178,6 +177,8 @@ class Uploader:
     def _wait(self) -> None:
         """Sleep until there is something to do."""
         now = time.monotonic()
+        if self._reason and not self._hurried:  # the end does not wait for the next try
+            self._hurried, self._not_before = True, 0.0
         until = now + self._limits.control_s
         if self._sending or self._due(now):
             until = max(self._not_before, now)
@@ -216,6 +217,7 @@ class Uploader:
             while self._sending or self._due(time.monotonic()):
                 if not self._send():
                     break
+            self._recovered()
             self._release()
             if self._reason and not self._waiting and not self._sending:
                 self._end()
@@ -224,8 +226,6 @@ class Uploader:
                 self._look_at_control()
         except (RetryableError, BadInputError) as error:
             self._failed(error)
-        else:
-            self._recovered()
 
     def _send(self) -> bool:
         """Put one object; False if nothing waits."""
@@ -279,52 +279,65 @@ class Uploader:
 
     def _next_object(self) -> _Sending | None:
         """Take what waits, as much as one object holds, and give it the next number."""
-        taken: list[Observation] = []
+        taken: list[tuple[int, float, Observation]] = []
         size = 0
         while self._waiting and len(taken) < self._limits.flush_steps:
             if taken and size + self._waiting[0][0] > self._limits.flush_bytes:
                 break
             try:
-                one, _, observation = self._waiting.popleft()
-            except IndexError:
+                taken.append(self._waiting.popleft())
+            except IndexError:  # the training thread dropped it just now
                 break
-            self._bytes_out += one
-            size += one
-            taken.append(observation)
+            size += taken[-1][0]
+            self._bytes_out += taken[-1][0]
         while taken:
-            layout = taken[-1].layout
             dropped = self._counted()
-            obj = StepsObject(
+            observations = tuple(observation for _, _, observation in taken)
+            try:
+                body = self._encode(observations, dropped)
+                self._total(dropped)
+                return _Sending(self._seq, body, observations[-1].layout)
+            except MalformedObjectError as error:
+                self._news.extend(dropped.items())
+                if len(taken) == 1:
+                    self.count("unwritable")
+                    self._report(f"a saved step could not be written: {error}")
+                # Halves until the one that no object can hold is alone.
+                kept = len(taken) // 2
+                for one in reversed(taken[kept:] if kept else []):
+                    self._bytes_out -= one[0]
+                    self._waiting.appendleft(one)
+                taken = taken[:kept]
+        return None
+
+    def _encode(self, observations: tuple[Observation, ...], dropped: Mapping[str, int]) -> bytes:
+        return encode(
+            StepsObject(
                 job=self._manifest.job,
                 worker=self._worker,
                 seq=self._seq,
                 run=self._manifest.run,
-                observations=tuple(taken),
+                observations=observations,
                 dropped=dropped,
             )
-            try:
-                return _Sending(self._seq, encode(obj), layout)
-            except MalformedObjectError as error:
-                self._news.extend(dropped.items())
-                self.count("too_large" if len(taken) == 1 else "steps", 1)
-                self._report(f"one saved step could not be written: {error}")
-                taken = taken[1:]
-        return None
+        )
 
     def _counted(self) -> dict[str, int]:
-        """Take the news of what was dropped, and add it to the counters of the end object."""
+        """Take the news of what was dropped."""
         found: dict[str, int] = {}
         for _ in range(len(self._news)):
             reason, number = self._news.popleft()
             found[reason] = found.get(reason, 0) + number
-        for reason, number in found.items():
-            self.counters[reason] = self.counters.get(reason, 0) + number
         return found
+
+    def _total(self, dropped: Mapping[str, int]) -> None:
+        for reason, number in dropped.items():
+            self.counters[reason] = self.counters.get(reason, 0) + number
 
     def _end(self) -> None:
         store = self._opened()
         self._put_manifest(store, self._written)
-        self._counted()
+        self._total(self._counted())
         end = End(
             job=self._manifest.job,
             worker=self._worker,
@@ -335,7 +348,7 @@ class Uploader:
             counters=self.counters,
         )
         store.put(str(EndKey(end.job, end.worker)), end.to_bytes())
-        self.ended = True
+        self.stored_all = self._over = True
 
     def _look_at_control(self) -> None:
         if self._on_control is None or not self._manifest_put:
@@ -359,6 +372,8 @@ class Uploader:
             pause * (4 if refused else 1), self._limits.max_retry_s
         )
         self.counters["retries"] = self.counters.get("retries", 0) + 1
+        if self._reason and self._hurried and refused:
+            self._over = True  # refused at the very end: nothing will change while we wait
         if self.error is None and (refused or self._failures >= 3):  # noqa: PLR2004 - hiccups pass
             self.error = error
             self._report(

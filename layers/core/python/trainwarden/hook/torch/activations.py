@@ -23,7 +23,7 @@ from trainwarden.model import Channels, Collection, TensorInfo
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.reductions import Tensor, channel_columns, channels
 
-MAX_ELEMENTS = 2**18  # of one activation; beyond it whole samples of the batch are left out
+MAX_ELEMENTS = 2**16  # of one activation; beyond it whole samples of the batch are left out
 MAX_CALLS = 4  # of one module in one forward pass: a ReLU used twice has two rows
 _RELU_LIKE = (nn.ReLU, nn.ReLU6, nn.Threshold)
 _NOT_FUNCTIONS = (nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin)
@@ -110,7 +110,7 @@ class Activations:
         table = measure([Tensor(found.array, found.dtype, bounds=_bounds(module))])
         if sampled:
             table[0, INDEX["flags"]] = Flag.SAMPLED
-        if isinstance(module, _RELU_LIKE) and found.array.ndim:
+        if isinstance(module, _RELU_LIKE) and found.array.ndim and not output.is_complex():
             draft.channels[name] = self._activity(found)
             channel_columns(table[0], draft.channels[name])
         info = TensorInfo(

@@ -217,6 +217,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     }
     try:
         options, place = _settings(asked, job, out, strict=strict)
+        if place.worker:
+            return Hook(None, None, loss_fn)  # data parallel: rank 0 has the same gradients
         session = _session(options, place, _store, _limits)
         steps = Steps(session, _roots(model), _optimizers(optimizer), loss_fn)
         session.on_stop, session.detach, session.prepare = on_stop, steps.detach, steps.settle

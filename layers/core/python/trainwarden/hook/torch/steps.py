@@ -186,7 +186,8 @@ class Steps:
             if training is not (self.mode is Mode.TRAIN):
                 self._enter(training=training)
         if self.mode is Mode.TRAIN:
-            return None if self._draft is None else self._tally
+            # Without gradients it is no training: a check of its own, or an RL rollout.
+            return self._tally if self._draft is not None and torch.is_grad_enabled() else None
         return self._evaluation[1] if self._evaluation else None
 
     def _label(self, tally: Tally, target: Any) -> None:

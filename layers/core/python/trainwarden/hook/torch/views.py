@@ -11,7 +11,6 @@ from torch.nn.parameter import is_lazy
 from trainwarden.stats.dtypes import KINDS, Array
 
 _DENSE_LIMIT = 16 * 1024 * 1024  # elements up to which a sparse tensor is made dense
-_COMPLEX = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 # numpy has no name for these: their bits are passed, and the name of the type beside them.
 _BITS = {"bfloat16": (torch.int16, np.uint16), "float8": (torch.uint8, np.uint8)}
 
@@ -27,28 +26,28 @@ class View(NamedTuple):
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return ``float32`` for ``torch.float32``; complex numbers are seen as pairs of reals."""
-    name = str(dtype).removeprefix("torch.")
-    return _COMPLEX.get(name, name)
+    """Return ``float32`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")
 
 
 def view(tensor: torch.Tensor) -> View | None:
-    """Return a tensor's elements, or None if there is nothing to look at (meta, quantized, …)."""
-    if tensor.is_meta or dtype_name(tensor.dtype) not in KINDS:
+    """Return a tensor's elements; None if there are none to look at (meta, quantized, lazy, …)."""
+    if tensor.is_meta or dtype_name(tensor.dtype) not in KINDS or is_lazy(tensor):
         return None
-    if is_lazy(tensor):
-        return None
-    found = tensor.detach()
+    try:
+        return _view(tensor.detach())
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None  # a subclass that hides its elements
+
+
+def _view(found: torch.Tensor) -> View:
     if hasattr(found, "to_local"):  # DTensor: this rank's shard
         found = found.to_local()
     if found.layout is not torch.strided:
         found = _strided(found)
     if found.device.type != "cpu":
         found = found.to("cpu")
-    if found.is_complex():
-        found = torch.view_as_real(found.resolve_conj())
-    if found.is_neg():
-        found = found.resolve_neg()
+    found = found.resolve_conj().resolve_neg()
     name = dtype_name(found.dtype)
     bits = _BITS.get(name[:8] if name == "bfloat16" else name[:6])
     if bits is None:
