@@ -135,8 +135,10 @@ def test_outbox_items_alone_carry_the_events_and_expire_after_a_day(
 def test_a_record_near_400_kb_is_refused_and_names_its_largest_part(
     ledger: DynamoLedger, client: Recording, entries: list[Entry]
 ) -> None:
-    rules = {"Overfit": {"best": 1.0}, "DeadRelu": {"seen": noise(900_000)}}
-    with pytest.raises(BadInputError, match=r"399360 .*rule DeadRelu about \d{6}.*fewer tensors"):
+    rules = {"rules": {"Overfit": {"best": 1.0}, "DeadRelu": {"seen": noise(900_000)}}}
+    with pytest.raises(
+        BadInputError, match=r"399360 .*the state of DeadRelu takes about \d{6}.*fewer tensors"
+    ):
         ledger.commit(replace(RECORD, rules=rules), entries)
     assert client.calls == []
 

@@ -237,18 +237,16 @@ def _size(attributes: Item) -> int:
 
 
 def _too_large(record: JobRecord, size: int) -> BadInputError:
-    parts = {
-        f"rule {name}": len(zlib.compress(records.dumps(state).encode(), 1))
-        for name, state in record.rules.items()
+    named = record.rules.get("rules", record.rules)  # the engine keeps its rules' states by key
+    parts = {f"the state of {name}": state for name, state in named.items()}
+    parts |= {name: getattr(record, name) for name in ("config", "training", "manifest")}
+    sizes = {
+        name: len(zlib.compress(records.dumps(part).encode(), 1)) for name, part in parts.items()
     }
-    parts |= {
-        name: len(zlib.compress(records.dumps(getattr(record, name)).encode(), 1))
-        for name in ("config", "training", "manifest", "progress")
-    }
-    largest = max(parts, key=lambda name: parts[name])
+    largest = max(sizes, key=lambda name: sizes[name])
     return BadInputError(
         f"a record of at most {MAX_ITEM_BYTES} bytes (DynamoDB's limit is 400 KB an item)",
-        f"{size} bytes for {record.job}, of which {largest} about {parts[largest]}",
+        f"{size} bytes for {record.job}, of which {largest} takes about {sizes[largest]}",
         "watch fewer tensors, or leave that rule out of this job",
     )
 
