@@ -67,20 +67,23 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     emails: Emails = Field(
-        (), description="Addresses that are told about verdicts; each confirms by a link once."
+        default=(),
+        description="Addresses that are told about verdicts; each confirms by a link once.",
     )
     sms: Phones = Field(
-        (), description="Phone numbers for text messages, with country code: `+4915112345678`."
+        default=(),
+        description="Phone numbers for text messages, with country code: `+4915112345678`.",
     )
     alarm_emails: Emails = Field(
-        (), description="Addresses for alarms about Trainwarden itself; empty: those of `emails`."
+        default=(),
+        description="Addresses for alarms about Trainwarden itself; empty: those of `emails`.",
     )
     rules: Annotated[str, StringConstraints(min_length=1)] = Field(
-        "default",
+        default="default",
         description="Rules of jobs that name none: `default` (all) or names with blanks between.",
     )
     stop_on: Literal["error", "warning", "never"] = Field(
-        "error",
+        default="error",
         description="Findings of this severity or worse ask to stop a job that allows it "
         "by its tag `trainwarden:stop=allow`.",
     )
@@ -97,28 +100,29 @@ class Config(BaseModel):
         default=True, description="Continuous backups of the table, 35 days back."
     )
     steps_days: Annotated[int, Field(ge=1, le=3650)] = Field(
-        90, description="Days after which saved steps, manifests and reports are deleted."
+        default=90, description="Days after which saved steps, manifests and reports are deleted."
     )
     tensors_days: Annotated[int, Field(ge=1, le=3650)] = Field(
-        30, description="Days after which raw tensors are deleted."
+        default=30, description="Days after which raw tensors are deleted."
     )
     log_days: Annotated[int, AfterValidator(_known_log_days)] = Field(
-        30, description="Days the functions' logs are kept."
+        default=30, description="Days the functions' logs are kept."
     )
     archive_days: Annotated[int, Field(ge=0, le=3650)] = Field(
-        0, description="Days an archive keeps the bus's events for replay; 0: no archive."
+        default=0, description="Days an archive keeps the bus's events for replay; 0: no archive."
     )
     python: Literal["3.10", "3.11", "3.12", "3.13", "3.14"] = Field(
-        "3.13", description="Python version of the functions and their layers."
+        default="3.13", description="Python version of the functions and their layers."
     )
     architecture: Literal["arm64", "x86_64"] = Field(
-        "arm64", description="Processor of the functions and their layers; arm64 costs less."
+        default="arm64",
+        description="Processor of the functions and their layers; arm64 costs less.",
     )
     evaluator_memory_mb: Annotated[int, Field(ge=256, le=10_240)] = Field(
-        1024, description="Memory of the evaluator; its share of a processor grows with it."
+        default=1024, description="Memory of the evaluator; its share of a processor grows with it."
     )
     evaluator_concurrency: Annotated[int, Field(ge=2, le=1000)] = Field(
-        20, description="Evaluators that run at once at most."
+        default=20, description="Evaluators that run at once at most."
     )
 
 

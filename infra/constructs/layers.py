@@ -32,7 +32,7 @@ class Layers(Construct):
         about = (config.python, config.architecture, version)
         deps = bundling.asset(
             REQUIREMENTS.parent,
-            self._build_deps,
+            self.build_deps,
             *about,
             bundling.digest([REQUIREMENTS]),
         )
@@ -52,11 +52,11 @@ class Layers(Construct):
             compatible_architectures=[architecture],
         )
 
-    def _build_deps(self, output: Path) -> None:
+    def build_deps(self, output: Path) -> None:
         """Unpack the locked wheels for Lambda's platform, trimmed."""
         target = output / "python"
         command = [bundling.uv(), "pip", "install", "--quiet", "--no-python-downloads"]
-        command += ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--no-config"]
+        command += ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
         command += ["--python-platform", PLATFORMS[self._config.architecture]]
         command += ["--python-version", self._config.python, "--link-mode", "copy"]
         command += ["--target", str(target), "--requirements", str(REQUIREMENTS)]

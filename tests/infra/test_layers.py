@@ -1,0 +1,153 @@
+"""What is packed for Lambda: enough to start every handler, and no more."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aws_cdk import App, Stack
+
+from infra.config import Config
+from infra.constructs import bundling
+from infra.constructs.layers import REQUIREMENTS, Layers
+from tests.infra.command import Assembly
+from tests.infra.synthesis import ROOT
+
+HANDLERS = ("evaluator", "announcer", "jobs", "sweeper", "notifier", "stopper")
+IMPORT = """
+import sys
+sys.path[:0] = {paths!r}
+import importlib, numpy, aws_lambda_powertools, trainwarden
+assert callable(importlib.import_module("lambdas.{package}.handler").handler)
+from lambdas.shared import wiring
+import trainwarden.pipeline, trainwarden.store.dynamo, trainwarden.store.s3, trainwarden.engine
+for module in (numpy, aws_lambda_powertools, trainwarden, wiring):
+    print(module.__file__)
+"""
+
+
+def layers(assembly: Assembly) -> dict[str, Path]:
+    return {
+        "core" if "Core" in id_ else "deps": folder / "python"
+        for id_, folder in assembly.assets("AWS::Lambda::LayerVersion").items()
+    }
+
+
+def function(assembly: Assembly, package: str) -> Path:
+    (found,) = (
+        folder
+        for folder in assembly.assets("AWS::Lambda::Function").values()
+        if (folder / "lambdas" / package).is_dir()
+    )
+    return found
+
+
+@pytest.mark.parametrize("package", HANDLERS)
+def test_a_handler_starts_from_what_is_packed_and_the_runtime_s_boto3(
+    assembly: Assembly, package: str
+) -> None:
+    packed = [function(assembly, package), *layers(assembly).values()]
+    boto3 = importlib.util.find_spec("boto3")
+    assert boto3
+    assert boto3.origin
+    runtime = str(Path(boto3.origin).parents[1])
+    # -S leaves out the environment's packages but for those of the runtime, which come last.
+    code = f"import sys; sys.path.append({runtime!r})\n" + IMPORT.format(
+        paths=list(map(str, packed)), package=package
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"POWERTOOLS_SERVICE_NAME": package, "AWS_DEFAULT_REGION": "eu-central-1"},
+    )
+    assert done.returncode == 0, done.stderr
+    came_from = done.stdout.split()
+    assert len(came_from) == 4
+    assert all(any(path.startswith(str(p)) for p in packed) for path in came_from)
+
+
+def test_what_only_people_s_machines_run_is_left_out(assembly: Assembly) -> None:
+    parts = {path.name for path in (layers(assembly)["core"] / "trainwarden").iterdir()}
+    assert {"engine.py", "pipeline", "rules", "stats", "store", "wire"} <= parts
+    assert not {"hook", "cli", "embedded", "plots", "smdebug", "trial", "report"} & parts
+
+
+def test_a_function_holds_its_own_package_and_the_shared_one(assembly: Assembly) -> None:
+    for package in HANDLERS:
+        folder = function(assembly, package) / "lambdas"
+        parts = {p.name for p in folder.iterdir() if p.name != "__pycache__"}
+        assert parts == {"__init__.py", "shared", package}
+
+
+def test_bytecode_is_shipped_and_is_never_checked_against_sources(assembly: Assembly) -> None:
+    """Lambda cannot write bytecode: without it each cold start compiles what it imports."""
+    for folder in (*layers(assembly).values(), function(assembly, "evaluator")):
+        for source in folder.rglob("*.py"):
+            compiled = Path(importlib.util.cache_from_source(str(source)))
+            assert compiled.is_file(), source
+            flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
+            assert flags == 1, source  # hash-based, unchecked
+
+
+def test_the_dependencies_are_trimmed_and_far_below_lambda_s_limit(assembly: Assembly) -> None:
+    files = [path for path in layers(assembly)["deps"].rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 80_000_000  # of 250 MB
+    assert not [p for p in files if p.suffix in {".pyi", ".h", ".c"} or "tests" in p.parts]
+
+
+def test_the_lock_names_hashes_and_no_addresses() -> None:
+    lines = REQUIREMENTS.read_text("utf-8").splitlines()
+    pinned = [line for line in lines if line and not line.startswith((" ", "#"))]
+    assert {line.split("==")[0] for line in pinned} == {
+        "aws-lambda-powertools",
+        "jmespath",
+        "numpy",
+        "typing-extensions",
+    }
+    assert all(line.endswith("\\") for line in pinned)
+    assert not [line for line in lines if "://" in line or line.startswith("-")]
+
+
+@pytest.mark.parametrize(
+    ("python", "architecture", "tag"),
+    [
+        ("3.10", "x86_64", "cpython-310-x86_64"),
+        ("3.12", "arm64", "cpython-312-aarch64"),
+        ("3.14", "arm64", "cpython-314-aarch64"),
+    ],
+)
+def test_wheels_are_those_of_the_configured_runtime_wherever_they_are_built(
+    tmp_path: Path, python: str, architecture: str, tag: str
+) -> None:
+    config = Config.model_validate({"python": python, "architecture": architecture})
+    app = App(context={"aws:cdk:bundling-stacks": []})
+    Layers(Stack(app, "Stack"), "Layers", config=config).build_deps(tmp_path)
+    libraries = [path.name for path in tmp_path.rglob("*.so") if "cpython" in path.name]
+    assert libraries
+    assert all(tag in name for name in libraries)
+
+
+def test_an_interpreter_that_is_not_there_is_no_error(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text("ANSWER = 42\n")
+    bundling.add_bytecode(tmp_path, "3.99", runs_in="/opt/python")
+    assert [path.name for path in tmp_path.iterdir()] == ["module.py"]
+
+
+def test_without_uv_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _name: None)
+    monkeypatch.setitem(sys.modules, "uv", None)
+    with pytest.raises(bundling.BundlingError, match="pip install uv"):
+        bundling.uv()
+
+
+def test_the_order_of_files_and_their_times_do_not_change_an_asset() -> None:
+    files = [ROOT / "app.py", ROOT / "cdk.json"]
+    before = bundling.digest(files)
+    assert bundling.digest(reversed(files)) == before
+    assert bundling.digest(files[:1]) != before
