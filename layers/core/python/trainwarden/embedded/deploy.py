@@ -129,6 +129,8 @@ class Deployment:
         own = {
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "architecture": architecture(),
+            # More of them than processors only slow each other down.
+            "evaluator_concurrency": str(max(2, os.cpu_count() or 1)),
         }
         return [f"trainwarden.{key}={value}" for key, value in {**own, **self.context}.items()]
 

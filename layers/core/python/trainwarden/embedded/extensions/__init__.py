@@ -12,7 +12,15 @@ from trainwarden.embedded.settings import ServerSettings
 from trainwarden.errors import ConfigError
 
 MINISTACK_VERSION = "1.5.33"
-NAMES = ("sagemaker", "step_functions", "cloudformation", "metrics", "outbox", "interpreters")
+NAMES = (
+    "sagemaker",
+    "step_functions",
+    "cloudformation",
+    "metrics",
+    "outbox",
+    "interpreters",
+    "layers",
+)
 
 
 def install(settings: ServerSettings) -> None:
