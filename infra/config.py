@@ -37,6 +37,11 @@ def _items(value: Any) -> Any:
     return value
 
 
+def _text(value: Any) -> Any:
+    """Take an object or a list of ``cdk.json`` as its JSON text."""
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list) else value
+
+
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
@@ -78,9 +83,10 @@ class Config(BaseModel):
         default=(),
         description="Addresses for alarms about Trainwarden itself; empty: those of `emails`.",
     )
-    rules: Annotated[str, StringConstraints(min_length=1)] = Field(
+    rules: Annotated[str, BeforeValidator(_text), StringConstraints(min_length=1)] = Field(
         default="default",
-        description="Rules of jobs that name none: `default` (all) or names with blanks between.",
+        description="Rules of jobs that name none: `default` (all), names with blanks between, "
+        'or settings as JSON: `{"Overfit": {"patience": 3}}`.',
     )
     stop_on: Literal["error", "warning", "never"] = Field(
         default="error",

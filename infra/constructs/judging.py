@@ -24,7 +24,11 @@ class Judging:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables of the pipeline."""
-        defaults = {"rules": self.config.rules, "stop_on": self.config.stop_on}
+        defaults = {
+            "rules": self.config.rules,
+            "stop_on": self.config.stop_on,
+            "subscribers": [*self.config.emails, *self.config.sms],
+        }
         return {
             "BUCKET_NAME": self.inbox.bucket.bucket_name,
             "TABLE_NAME": self.ledger.table.table_name,

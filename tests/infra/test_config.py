@@ -44,6 +44,11 @@ def test_the_whole_object_may_come_as_json_text() -> None:
     assert from_context({"trainwarden": '{"sms": ["+4915112345678"]}'}).sms == ("+4915112345678",)
 
 
+def test_settings_of_rules_may_stand_in_cdk_json_as_an_object() -> None:
+    found = from_context({"trainwarden": {"rules": {"Overfit": {"patience": 3}}}})
+    assert found.rules == '{"Overfit": {"patience": 3}}'
+
+
 @pytest.mark.parametrize("value", ["emails=a@example.org", "[1]", '"x"', "{", 3, ["emails"]])
 def test_anything_but_an_object_is_refused_with_an_example(value: Any) -> None:
     assert "-c trainwarden.emails=a@example.org" in message({"trainwarden": value})

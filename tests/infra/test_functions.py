@@ -134,7 +134,17 @@ def test_every_queue_speaks_tls_alone(stack: Synthesis) -> None:
 
 
 def test_defaults_of_jobs_are_the_deployed_ones() -> None:
-    found = synthesize(rules="Overfit DeadRelu", stop_on="warning", dry_run="true")
+    found = synthesize(
+        rules="Overfit DeadRelu",
+        stop_on="warning",
+        dry_run="true",
+        emails="ada@example.org",
+        sms="+4915112345678",
+    )
     told = found.only(FUNCTION, "Evaluator")["Environment"]["Variables"]
-    assert json.loads(told["DEFAULTS"]) == {"rules": "Overfit DeadRelu", "stop_on": "warning"}
+    assert json.loads(told["DEFAULTS"]) == {
+        "rules": "Overfit DeadRelu",
+        "stop_on": "warning",
+        "subscribers": ["ada@example.org", "+4915112345678"],
+    }
     assert told["DRY_RUN"] == "true"
