@@ -148,7 +148,8 @@ def unpack_stats(found: Container, rows: int, steps: int) -> FloatArray:
     constants = tensor(found, "stats.constants", "F64", (int(constant.sum()),)).array()
     stacked = np.empty((WIDTH, size))
     stacked[constant] = constants[:, np.newaxis]
-    stacked[single] = _join(planes[:singles], "<f4")
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        stacked[single] = _join(planes[:singles], "<f4")
     stacked[double] = _join(planes[singles:], "<f8")
     counters = stacked[:_COUNTERS]
     if np.any((counters < 0) | np.isinf(counters)):
