@@ -3,57 +3,72 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
-from aws_lambda_powertools.utilities.data_classes import S3Event, SQSRecord
+from aws_lambda_powertools.utilities.data_classes import S3Event, SQSEvent, SQSRecord
 
 from lambdas.shared import obs
+from lambdas.shared.measures import measure
 from trainwarden.errors import KeyGrammarError
-from trainwarden.pipeline import Ingested, Pipeline
+from trainwarden.pipeline import Pipeline
 from trainwarden.wire import keys
 
 RESERVE_MS = 8_000  # a fold that has begun may commit before Lambda ends the invocation
 
 
+class Notice(NamedTuple):
+    """One object: its job (empty for a key that is none of ours), its key and when it came."""
+
+    job: str
+    key: str
+    written: float
+
+
 class Batch:
     """Folds the jobs that the notices of one invocation name.
 
-    A notice comes after its object was written, and S3 reads what was written: whoever folded a
-    job to its end in this invocation has folded the objects of all its notices.
+    A notice comes after its object was written, and S3 reads what was written: who folds a job
+    with the keys of all its notices has done with every one of them.
     """
 
-    def __init__(self, pipeline: Pipeline, remaining_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, event: Mapping[str, Any], pipeline: Pipeline, remaining_ms: Callable[[], int]
+    ) -> None:
         self._pipeline, self._remaining_ms = pipeline, remaining_ms
-        self._done: set[str] = set()
+        self._waiting: dict[str, list[Notice]] = {}
+        for record in SQSEvent(dict(event)).records:
+            for notice in notices(record):
+                self._waiting.setdefault(notice.job, []).append(notice)
 
     def on_message(self, record: SQSRecord) -> None:
-        """Fold the job of every object named in a message; raising sends it alone back."""
-        for key, written in _notices(record):
-            try:
-                job = keys.parse(key).job
-            except KeyGrammarError:
-                job = ""
-            if job in self._done and job:
-                continue
-            obs.logger.append_keys(job=job)
-            if not self._fold(key) and job:
-                self._done.add(job)
-                obs.seconds(obs.FOLD_LAG_SECONDS, max(0.0, time.time() - written))
+        """Fold the jobs that a message names; raising sends it back, and it alone."""
+        for job in dict.fromkeys(notice.job for notice in notices(record)):
+            found = self._waiting.get(job)
+            if not job:
+                obs.logger.warning("foreign key", key=[n.key for n in notices(record)])
+            elif found:
+                obs.logger.append_keys(job=job)
+                self._fold(job, found)
+                # Only now: after an error the job's other messages try again.
+                del self._waiting[job]
 
-    def _fold(self, key: str) -> bool:
-        """Fold the key's job as far as time allows; tell whether anything is left to fold."""
+    def _fold(self, job: str, found: list[Notice]) -> None:
         until = time.time() + (self._remaining_ms() - RESERVE_MS) / 1000
-        found = self._pipeline.notice(key, until=until)
-        _measure(found)
-        while found.more and time.time() < until:
-            found = self._pipeline.ingest(found.job, until=until)
-            _measure(found)
-        return found.more  # then the sweeper goes on, or this job's next notice
+        ingested = self._pipeline.ingest(job, keys=[n.key for n in found], until=until)
+        while ingested.more and time.time() < until:
+            ingested = ingested.plus(self._pipeline.ingest(job, until=until))
+        # If there is still more, the sweeper goes on, or the job's next notice.
+        measure(ingested)
+        obs.logger.info("ingested", ingested=vars(ingested))
+        if ingested.folded:  # else the notices were duplicates, and their age says nothing
+            oldest = min(notice.written for notice in found)
+            obs.seconds(obs.FOLD_LAG_SECONDS, max(0.0, time.time() - oldest))
 
 
-def _notices(record: SQSRecord) -> Iterator[tuple[str, float]]:
-    """Yield key and time (seconds since the epoch) of each object; nothing for other messages."""
+def notices(record: SQSRecord) -> Iterator[Notice]:
+    """Yield what a message tells of; nothing for a message that is no notice of S3."""
     try:
         body = record.json_body
     except ValueError:
@@ -62,20 +77,10 @@ def _notices(record: SQSRecord) -> Iterator[tuple[str, float]]:
         # s3:TestEvent, sent when the notification is configured, or nothing of S3's at all.
         obs.logger.info("not a notice", body=record.body[:200])
         return
-    for notice in S3Event(body).records:
-        moment = notice.event_time.replace("Z", "+00:00")
-        yield unquote_plus(notice.s3.get_object.key), obs.epoch(moment)
-
-
-def _measure(found: Ingested) -> None:
-    obs.count(
-        {
-            obs.OBJECTS_FOLDED: found.folded,
-            obs.FINDINGS_RECORDED: found.findings,
-            obs.DATA_REJECTED: found.rejected,
-            obs.GAPS_SKIPPED: found.lost,
-            obs.CONFLICTS: found.conflicts,
-            obs.UPLOADS_DROPPED: sum(found.dropped.values()),
-        }
-    )
-    obs.logger.info("ingested", extra={"ingested": vars(found)})
+    for one in S3Event(body).records:
+        key = unquote_plus(one.s3.get_object.key)  # Powertools leaves S3's form encoding in place
+        try:
+            job = keys.parse(key).job
+        except KeyGrammarError:
+            job = ""
+        yield Notice(job, key, obs.epoch(one.event_time.replace("Z", "+00:00")))

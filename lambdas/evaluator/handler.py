@@ -21,5 +21,5 @@ processor = LoggedBatch(EventType.SQS)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Lambda entry point; messages that could not be handled go back alone."""
-    batch = Batch(wiring.pipeline(), context.get_remaining_time_in_millis)
+    batch = Batch(event, wiring.pipeline(), context.get_remaining_time_in_millis)
     return dict(process_partial_response(event, batch.on_message, processor, context))

@@ -11,6 +11,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from lambdas.jobs.description import training_job
 from lambdas.shared import wiring
+from lambdas.shared.measures import measure
 from lambdas.shared.obs import logger, metrics
 from trainwarden.config import is_ours
 
@@ -30,9 +31,6 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
     job = training_job(event["detail"]) if told else wiring.training_jobs().describe(name)
     if job is None or not (any(map(is_ours, job.tags)) or wiring.ledger().load(name)):
         return {"job": name, "done": "ignored"}
-    if job.status in OVER:
-        pipeline.close_job(job)
-    else:
-        pipeline.open_job(job)
+    measure(pipeline.close_job(job) if job.status in OVER else pipeline.open_job(job))
     logger.info("state change", status=job.status, secondary_status=job.secondary_status)
     return {"job": name, "done": "closed" if job.status in OVER else "opened"}

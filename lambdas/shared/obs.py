@@ -17,7 +17,7 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType
 from trainwarden.errors import RetryableError
 
 logger = Logger()
-metrics = Metrics()
+metrics = Metrics(namespace="Trainwarden")
 
 OBJECTS_FOLDED = "ObjectsFolded"
 FOLD_LAG_SECONDS = "FoldLagSeconds"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trainwarden.messages import jobs, verdicts
-from trainwarden.messages.text import Message
-from trainwarden.model import Json
+from trainwarden.messages.text import Data, Message
 
 __all__ = ["Message", "compose"]
 
-_COMPOSERS: Mapping[str, Callable[[Mapping[str, Json]], Message | None]] = {
+_COMPOSERS: Mapping[str, Callable[[Data], Message | None]] = {
     "Verdict Changed": verdicts.changed,
     "Action Taken": jobs.action_taken,
     "Data Lost": jobs.data_lost,
@@ -18,7 +17,7 @@ _COMPOSERS: Mapping[str, Callable[[Mapping[str, Json]], Message | None]] = {
 }
 
 
-def compose(detail_type: str, detail: Mapping[str, Json]) -> Message | None:
+def compose(detail_type: str, detail: Data) -> Message | None:
     """Return the message for an event's ``detail``; None if there is nothing to tell a person."""
     data = detail.get("data") or {}
     composer = _COMPOSERS.get(detail_type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainwarden.messages.text import (
+    Data,
     Message,
     amount,
     columns,
@@ -17,7 +18,6 @@ from trainwarden.messages.text import (
     subject,
     wrapped,
 )
-from trainwarden.model import Json
 
 _MOST_PROBLEMS = 12
 # outcome → (what the subject and the first line say, what it means for the reader)
@@ -44,7 +44,7 @@ _STOP_SMS = {
 }
 
 
-def action_taken(data: Mapping[str, Json]) -> Message:
+def action_taken(data: Data) -> Message:
     """Tell what came of an action."""
     job, rule, kind = line(data.get("job")), line(data.get("rule")), line(data.get("kind"))
     outcome = line(data.get("outcome"))
@@ -89,7 +89,7 @@ def _other_action(job: str, rule: str, what: str, reason: str) -> Message:
     return Message(subject(f"{short(what, 24)}: {job}"), email, sms(text))
 
 
-def data_lost(data: Mapping[str, Json]) -> Message:
+def data_lost(data: Data) -> Message:
     """Tell that saved steps never arrived, so that the rules judged without them."""
     job, worker = line(data.get("job")), data.get("worker", 0)
     count, first, last = (data.get(key, 0) for key in ("objects", "first_seq", "last_seq"))
@@ -122,7 +122,7 @@ def data_lost(data: Mapping[str, Json]) -> Message:
     )
 
 
-def opened(data: Mapping[str, Json]) -> Message | None:
+def opened(data: Data) -> Message | None:
     """Tell whoever started the job which of its settings were not understood."""
     problems = data.get("problems") or ()
     if not problems:
@@ -148,7 +148,7 @@ def opened(data: Mapping[str, Json]) -> Message | None:
     )
 
 
-def _problem(problem: Mapping[str, Json]) -> str:
+def _problem(problem: Data) -> str:
     return columns(
         [
             (line(problem.get("source"))[:10], line(problem.get("key"))),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from trainwarden.model import Json
-
+# An event's ``data``. Nothing here imports numpy: the notifier starts without it.
+Data = Mapping[str, Any]
 MAX_SUBJECT = 99  # SNS: ASCII, fewer than 100 characters, no line breaks
 MAX_SMS = 140
 WIDTH = 78
@@ -54,7 +54,7 @@ def short(value: object, chars: int) -> str:
     return found[:head] + ".." + found[len(found) - (chars - 2 - head) :]
 
 
-def amount(value: Json) -> str:
+def amount(value: Any) -> str:
     """Return a number with four digits, a list or mapping on one line, text as it is."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
@@ -80,7 +80,7 @@ def columns(rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join(done)
 
 
-def numbered(items: Iterable[Json]) -> str:
+def numbered(items: Iterable[object]) -> str:
     """Return a numbered list."""
     done = []
     for number, item in enumerate(items, start=1):
@@ -116,7 +116,7 @@ def letter(*paragraphs: str) -> str:
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
 
-def evidence(data: Mapping[str, Json]) -> str:
+def evidence(data: Data) -> str:
     """Return observed value, limit and the finding's further numbers, one a line, as columns."""
     rows = []
     if data.get("value") is not None and data.get("limit") is not None:

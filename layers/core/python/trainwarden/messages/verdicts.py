@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from trainwarden.messages.text import (
+    Data,
     Message,
     columns,
     commands,
@@ -21,7 +21,6 @@ from trainwarden.messages.text import (
     subject,
     wrapped,
 )
-from trainwarden.model import Json
 
 CRASHED = "Error"
 FOUND = "IssuesFound"
@@ -30,7 +29,7 @@ _EXPECTED_FOUND = re.compile(r"expected (?P<expected>.+?), found (?P<found>.+?)(
 _SURE = 0.995
 
 
-def changed(data: Mapping[str, Json]) -> Message | None:
+def changed(data: Data) -> Message | None:
     """Tell of issues and of crashed rules; every other standing is nobody's business."""
     if data.get("status") == CRASHED:
         return _crashed(data)
@@ -39,7 +38,7 @@ def changed(data: Mapping[str, Json]) -> Message | None:
     return _no_data(data) if data.get("rule") == NO_DATA else _issues(data)
 
 
-def _issues(data: Mapping[str, Json]) -> Message:
+def _issues(data: Data) -> Message:
     job, rule, tensor = line(data.get("job")), line(data.get("rule")), line(data.get("tensor"))
     since, step = data.get("since_step", -1), data.get("step", -1)
     facts = [("where", tensor or "the job as a whole"), ("since", _since(since, step))]
@@ -60,7 +59,7 @@ def _issues(data: Mapping[str, Json]) -> Message:
     )
 
 
-def _crashed(data: Mapping[str, Json]) -> Message:
+def _crashed(data: Data) -> Message:
     job, rule, step = line(data.get("job")), line(data.get("rule")), data.get("step", -1)
     at = f" at step {step}" if step >= 0 else ""
     email = letter(
@@ -84,7 +83,7 @@ def _crashed(data: Mapping[str, Json]) -> Message:
     )
 
 
-def _no_data(data: Mapping[str, Json]) -> Message:
+def _no_data(data: Data) -> Message:
     job, told = line(data.get("job")), line(data.get("message"))
     parts = _EXPECTED_FOUND.fullmatch(told)
     email = letter(
@@ -110,17 +109,17 @@ def _since(since: int, step: int) -> str:
     return found + (f", certain at step {step}" if step > since else "")
 
 
-def _severity(data: Mapping[str, Json]) -> str:
+def _severity(data: Data) -> str:
     confidence = data.get("confidence", 1.0)
     sure = "" if confidence >= _SURE else f", {round(100 * confidence)} % sure"
     return f"{line(data.get('severity'))} ({line(data.get('code'))}{sure})"
 
 
-def _stop(data: Mapping[str, Json]) -> Mapping[str, Json] | None:
+def _stop(data: Data) -> Data | None:
     return next((a for a in data.get("actions") or () if a.get("kind") == "stop"), None)
 
 
-def _consequence(data: Mapping[str, Json]) -> str:
+def _consequence(data: Data) -> str:
     stop = _stop(data)
     on = f" on {line(data['instance'])}" if data.get("instance") else ""
     if stop is None:
@@ -130,12 +129,12 @@ def _consequence(data: Mapping[str, Json]) -> str:
     return f"The job keeps running{on}. It is not stopped: {line(stop.get('reason'))}."
 
 
-def _brief(data: Mapping[str, Json]) -> str:
+def _brief(data: Data) -> str:
     stop = _stop(data)
     return "Being stopped." if stop and stop.get("allowed") else "Job goes on."
 
 
-def _remedies(data: Mapping[str, Json]) -> str:
+def _remedies(data: Data) -> str:
     found = data.get("remedies") or ()
     return f"What to try, most likely first\n{numbered(found)}" if found else ""
 
