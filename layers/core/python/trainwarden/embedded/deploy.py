@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from trainwarden.embedded.launcher import OUTPUTS, Server
-from trainwarden.embedded.toolchain import Toolchain, toolchain
+from trainwarden.embedded.toolchain import Toolchain, alone, toolchain
 from trainwarden.errors import BadInputError, NotFoundError, RetryableError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STACK = "Trainwarden"
 BOOTSTRAP_STACK = "CDKToolkit"
 LOG = "cdk.log"
-ASSEMBLY = "cdk.out"
+ASSEMBLY = "cdk.out/embedded"  # in the checkout: layers are built once for all deploys
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
 Progress = Callable[[str], None]
 
@@ -84,26 +84,35 @@ class Deployment:
         return any(s["StackStatus"].endswith("_COMPLETE") for s in found)
 
     def _cdk(self, tools: Toolchain, verb: str, *arguments: str) -> None:
+        assembly = self.app / ASSEMBLY
+        assembly.mkdir(parents=True, exist_ok=True)
         command = tools.command(
             verb,
             *arguments,
             *("--app", self._app_command()),
-            *("--output", str(self.server.state / ASSEMBLY)),
+            *("--output", str(assembly)),
             *("--no-notices", "--no-version-reporting", "--ci"),
             *(part for pair in self._context() for part in ("--context", pair)),
         )
         said: list[str] = []
-        with (self.server.state / LOG).open("a", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=self.app,
-                env=self._environment(tools),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-            )
+        with alone(assembly.with_suffix(".lock")), (self.server.state / LOG).open("a") as log:
+            code = self._run(tools, command, log, said)
+        if code != 0:
+            tail = "\n".join(line for line in said[-30:] if line)
+            where = self.server.state / LOG
+            raise RetryableError(f"cdk {verb} failed:\n{tail}\n(all of it: {where})")
+
+    def _run(self, tools: Toolchain, command: list[str], log: IO[str], said: list[str]) -> int:
+        with subprocess.Popen(
+            command,
+            cwd=self.app,
+            env=self._environment(tools),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
             try:
                 for line in process.stdout or ():
                     log.write(line)
@@ -112,13 +121,7 @@ class Deployment:
             except BaseException:  # Ctrl-C as well: no cdk goes on behind our back
                 process.kill()
                 raise
-            finally:
-                code = process.wait()
-        if code != 0:
-            tail = "\n".join(line for line in said[-30:] if line)
-            raise RetryableError(
-                f"cdk {verb} failed:\n{tail}\n(all of it: {self.server.state / LOG})"
-            )
+        return process.returncode
 
     def _app_command(self) -> str:
         """Return the synth command, under the user's own HOME: uv and pip are set up there."""

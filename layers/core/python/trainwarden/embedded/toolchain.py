@@ -67,7 +67,7 @@ def toolchain() -> Toolchain:
     cdk = target / "node_modules" / "aws-cdk" / "bin" / "cdk"
     if not cdk.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.with_suffix(".lock")):
+        with alone(target.with_suffix(".lock")):
             if not cdk.is_file():
                 _install(node, root, target)
     return Toolchain(node, cdk)
@@ -105,7 +105,7 @@ def _install(node: Path, root: Path, target: Path) -> None:
 
 
 @contextmanager
-def _alone(file: Path) -> Iterator[None]:
+def alone(file: Path) -> Iterator[None]:
     """Let one process at a time in."""
     with file.open("w", encoding="utf-8") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
