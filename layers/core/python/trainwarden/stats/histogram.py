@@ -2,7 +2,7 @@
 
 A bin is the upper bits of a float32: sign, exponent and two bits of mantissa, so that filling it
 needs no logarithm. Bins from 2**-48 to 2**48; smaller magnitudes fall into the zero bin, larger
-ones into the outermost. A bin is 14 to 25 % wide; quantiles of smooth distributions are good to 5 %.
+ones into the outermost. A bin is 14 to 25 % wide; quantiles of smooth data are good to 5 %.
 """
 
 from __future__ import annotations
