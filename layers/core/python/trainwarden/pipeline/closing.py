@@ -107,12 +107,13 @@ def _silence(draft: Draft, opening: Opening, settings: Settings, folding: Foldin
         begin(draft, ABANDONED, at=draft.now - settings.closing_grace_s)
         return
     since = progress.training_since if record.training else record.opened_at
-    if not progress.steps and not progress.no_data and since:
-        if draft.now >= since + settings.no_data_deadline_s:
+    if not progress.steps:
+        overdue = since and draft.now >= since + settings.no_data_deadline_s
+        if overdue and not progress.no_data:
             outcome.announce_no_data(draft, opening.judge(), _why_no_data(draft))
         return
-    if folding is None or folding.blocked or not progress.steps or folding.streams.drained:
-        return
+    if folding is None or folding.blocked or progress.waiting or folding.streams.drained:
+        return  # not silent, but waited for
     # By the container's clock, which may differ from ours: the same time without a step.
     fold = folding.judge.engine.wait(record.rules, progress.time + max(0.0, quiet))
     if fold.state != record.rules or fold.findings:

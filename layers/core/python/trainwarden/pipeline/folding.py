@@ -64,7 +64,7 @@ class Folding:
         return stop
 
     def _run(self, workers: Mapping[int, Stream]) -> Stop:
-        while not (self.draft.is_full() or self.streams.budget.spent):
+        while self.streams.may_go_on:
             if not all(self.streams.look(stream) for stream in workers.values()):
                 return Stop.MANIFEST
             if self.draft.is_full():

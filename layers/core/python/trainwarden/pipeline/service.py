@@ -173,16 +173,18 @@ class Pipeline:
 
         A job that cannot be looked at is left to the next sweep; it does not hold up the others.
         """
+        end = self._now() + self._settings.sweep_s
+        end = end if until is None else min(end, until)
         names = sorted(self._ledger.open_jobs())
         start = int(self._now() // 60) % len(names) if names else 0  # each is first now and then
         total, failed = Ingested(""), dict[str, str]()
         done = closed = 0
         for job in (*names[start:], *names[:start]):
-            if until is not None and self._now() >= until:
+            if self._now() >= end:
                 break
             done += 1
             try:
-                brought = self.ingest(job, until=until, thorough=True)
+                brought = self.ingest(job, until=end, thorough=True)
             except (RetryableError, BadInputError) as error:
                 failed[job] = str(error)
                 continue
@@ -191,6 +193,9 @@ class Pipeline:
             jobs=done,
             folded=total.folded,
             findings=total.findings,
+            rejected=total.rejected,
+            lost=total.lost,
+            conflicts=total.conflicts,
             closed=closed,
             failed=failed,
             dropped=total.dropped,

@@ -33,9 +33,14 @@ class Budget:
     used: int = 0
 
     @property
+    def late(self) -> bool:
+        """True if time is over; never before the first object, so that every call gets on."""
+        return self.used > 0 and self.now() >= self.until
+
+    @property
     def spent(self) -> bool:
-        """True if the call should end at the next step boundary; never before the first object."""
-        return self.used > 0 and (self.used >= self.objects or self.now() >= self.until)
+        """True if no further object should be read."""
+        return self.late or self.used >= self.objects
 
 
 @dataclass
@@ -92,6 +97,14 @@ class Streams:
     def drained(self) -> bool:
         """True if every worker said how far it wrote and all of it is folded."""
         return all(self.done(stream) and stream.idle for stream in self.by_worker.values())
+
+    @property
+    def may_go_on(self) -> bool:
+        """False if the call should end before the next step."""
+        if self.budget.late or self.draft.is_full():
+            return False
+        unread = any(s.found is None and not s.idle for s in self.by_worker.values())
+        return not (unread and self.budget.spent)
 
     def done(self, stream: Stream) -> bool:
         """True if a worker has said that it writes nothing from here on."""

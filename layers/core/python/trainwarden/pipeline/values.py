@@ -24,6 +24,7 @@ class Settings:
             is closed.
         max_objects: Steps objects read in one call, but always enough for one step of each worker.
         budget_s: Time one call may take before it leaves the rest to the next.
+        sweep_s: The same for a sweep over all jobs.
     """
 
     defaults: Mapping[str, Json] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Settings:
     abandoned_after_s: float = 6 * 3600.0
     max_objects: int = 32
     budget_s: float = 20.0
+    sweep_s: float = 40.0
 
 
 @dataclass(frozen=True)
@@ -91,15 +93,21 @@ class Swept:
         jobs: Open jobs looked at.
         folded: Observations folded.
         findings: Findings recorded.
+        rejected: As in ``Ingested``, like ``lost``, ``conflicts`` and ``dropped``.
+        lost: See there.
+        conflicts: See there.
         closed: Jobs closed.
         failed: Job → why it could not be looked at; the next sweep tries again.
-        dropped: As in ``Ingested``.
+        dropped: See there.
         more: True if time ran out before every job was done.
     """
 
     jobs: int = 0
     folded: int = 0
     findings: int = 0
+    rejected: int = 0
+    lost: int = 0
+    conflicts: int = 0
     closed: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
