@@ -1,7 +1,6 @@
 """Is the run learning? The gate before the alarms: what looks ill in a run that learns is not.
 
-State is JSON: the losses a run started with and those it is at now, both a few saved steps, so
-that their medians hang on no single batch.
+State is JSON: the losses a run started with and those it is at now, a few saved steps each.
 """
 
 from __future__ import annotations
@@ -55,4 +54,5 @@ def fall(state: Json) -> float:
     """
     if not state["first"] or (start := median(state["first"])) <= 0:
         return math.nan
-    return float(1.0 - median(state["last"]) / start)
+    recent = state["last"][-max(1, len(state["last"]) // 2) :]  # a run that falls fast is below
+    return float(1.0 - median(recent) / start)

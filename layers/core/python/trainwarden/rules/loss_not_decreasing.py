@@ -8,8 +8,9 @@ the loss's own). With fall = 1 - level ÷ start and its standard error e, from t
 deviations of both, the rule fires once ``min_steps`` steps and ``min_saves`` saved steps have
 passed and
 
-* *flat*: fall + e < ``min_fall`` x min(1, steps ÷ 300), fall > -3 e - ``min_fall``, and no earlier
-  level was lower than 15 % below the start; or
+* *flat*: fall + e < ``min_fall`` x min(1, steps ÷ 300), fall > -3 e - ``min_fall``, and neither
+  was an earlier level more than 15 % below the start, nor is this one 30 % below the very first
+  loss; or
 * *diverged*: the median of the last 5 losses is above ``max_rise`` times the start.
 
 Not judged flat: a loss that is ever 0 or less (a surrogate: policy gradients, densities), a run
@@ -61,6 +62,7 @@ LABELS = Need(Collection.LABELS.value, "variance")
 _MODES = ("TRAIN", "EVAL", "GLOBAL")
 _START_SAVES, _START_STEPS = 15, 30
 _FULL_STEPS = 300  # from here on min_fall counts in full
+_AT_ONCE = 0.3
 _ONCE_LOWER = 0.15  # a run whose level was this much below its start is not flat
 _RECENT = 5
 _SURE = 3.0  # standard errors
@@ -169,7 +171,8 @@ class LossNotDecreasing(CheckedRule[Json]):
         if fallen >= least:
             return None
         error = _error(state["first"], last, start)
-        was_lower = state["best"] is not None and state["best"] < (1 - _ONCE_LOWER) * start
+        best, once = state["best"], (1 - _ONCE_LOWER) * start
+        was_lower = level < (1 - _AT_ONCE) * state["first"][0] or (best or once) < once
         if fallen + error >= least or fallen < -_SURE * error - self.min_fall or was_lower:
             return None
         message = (

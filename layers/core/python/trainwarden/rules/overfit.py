@@ -4,7 +4,8 @@
 model it ends with is worse than one it had.
 
 **How it is computed.** The training loss is averaged over the saved steps between two validation
-passes. At each pass, against the pass with the lowest validation loss so far, the rule asks that
+passes (unit: the loss's own, under one name in both modes). At each pass, against the pass with the
+lowest validation loss so far, the rule asks that
 
 * the validation loss is above that lowest by ``rise`` times it, and by ``regress`` times the way
   it had come (start - lowest), so that noise near zero is no rise; start is the larger of the first

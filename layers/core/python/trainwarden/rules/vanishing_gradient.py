@@ -3,8 +3,8 @@
 **Why it hurts.** Weights whose gradient is a thousand times smaller than those of the last layer do
 not learn in the time the job has; the network trains its head on random features.
 
-**How it is computed.** For every trainable weight matrix, g is the mean |gradient| (loss units per
-parameter unit). Over the matrices from input to output,
+**How it is computed.** For every trainable weight matrix, g is the mean |gradient| (unit: loss
+units per parameter unit). Over the matrices from input to output,
 
 * *decay*: log10(g of the last ÷ g of the first) in decades, at least ``decades``, where at least
   ``monotone`` of the steps from layer to layer go down towards the input;
@@ -94,7 +94,7 @@ class VanishingGradient(CheckedRule[Json]):
         0.6, "Share of the layers that must lie below the next one.", bounds=Bounds(ge=0, le=1)
     )
     patience: int = param(3, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=1))
-    min_steps: int = param(20, "Steps these must span.", "steps", bounds=Bounds(ge=0))
+    min_steps: int = param(30, "Steps these must span.", "steps", bounds=Bounds(ge=0))
     max_fall: float = param(
         0.3, "A run that lost this share of its starting loss learns.", bounds=Bounds(gt=0, le=1)
     )

@@ -1,0 +1,117 @@
+"""Builds observations from arrays, as the hook would, and folds rules over them through JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwarden.model import (
+    Channels,
+    Finding,
+    Json,
+    Layout,
+    Mode,
+    Observation,
+    Rule,
+    TensorInfo,
+)
+from trainwarden.stats.catalog import INDEX
+from trainwarden.stats.reductions import EMPTY_ROW, channel_columns, row
+
+NAN, INF = float("nan"), float("inf")
+
+
+def tensor(
+    name: str,
+    collection: str,
+    shape: tuple[int, ...] = (4, 4),
+    *,
+    kind: str = "Linear",
+    depth: int = -1,
+    trainable: bool = True,
+) -> TensorInfo:
+    return TensorInfo(name, collection, shape, "float32", "", kind, depth, trainable)
+
+
+def matrices(*names: str) -> tuple[TensorInfo, ...]:
+    """Weight matrices in forward order and their gradients."""
+    weights = [tensor(n, "weights", depth=i) for i, n in enumerate(names)]
+    return (
+        *weights,
+        *(tensor(f"gradient/{n}", "gradients", depth=i) for i, n in enumerate(names)),
+    )
+
+
+class Script:
+    """A run written down step by step; remembers values, so that updates are known."""
+
+    def __init__(self, *tensors: TensorInfo) -> None:
+        self.layout = Layout(tensors)
+        self._previous: dict[str, npt.NDArray[np.float32]] = {}
+
+    def step(
+        self,
+        step: int,
+        values: Mapping[str, npt.ArrayLike] | None = None,
+        *,
+        mode: Mode = Mode.TRAIN,
+        time: float | None = None,
+        loss: float | None = None,
+        scalars: Mapping[str, Mapping[str, float]] | None = None,
+        channels: Mapping[str, Channels] | None = None,
+        labels: Mapping[str, Mapping[int, int]] | None = None,
+        flags: int = 0,
+    ) -> Observation:
+        stats = np.tile(EMPTY_ROW, (len(self.layout.tensors), 1))
+        for name, value in (values or {}).items():
+            where = self.layout.row_of[name]
+            array = np.array(
+                np.broadcast_to(value, self.layout.tensors[where].shape), dtype=np.float32
+            )
+            stats[where] = row(array, dtype="float32", previous=self._previous.get(name))
+            stats[where, INDEX["flags"]] = flags
+            self._previous[name] = array
+        for name, activity in (channels or {}).items():
+            where = self.layout.row_of[name]
+            if np.isnan(stats[where, 0]):
+                stats[where] = row(np.ones(4, np.float32), dtype="float32")
+            channel_columns(stats[where], activity)
+        numbers = {k: dict(v) for k, v in (scalars or {}).items()}
+        if loss is not None:
+            numbers.setdefault("losses", {})["loss"] = loss
+        at = 1e9 + step if time is None else time
+        return Observation(
+            step, mode, step, at, self.layout, stats, numbers, channels or {}, labels or {}
+        )
+
+
+def losses(values: Iterable[float], *, every: int = 1, **more: Any) -> list[Observation]:
+    """A run of which only the training loss is known."""
+    script = Script()
+    return [script.step(i * every, loss=v, **more) for i, v in enumerate(values)]
+
+
+def fold(
+    rule: Rule[Any], run: Sequence[Observation], state: Json = None
+) -> tuple[Json, list[Finding]]:
+    """Fold ``run``; the state goes through JSON after each step and must survive it unchanged."""
+    state = rule.start() if state is None else state
+    found: list[Finding] = []
+    for obs in run:
+        before = copy.deepcopy(state)
+        after, new = rule.advance(state, obs)
+        assert state == before, "a rule must not change the state it was given"
+        state = json.loads(json.dumps(after, allow_nan=False))
+        assert state == after, "a state must survive JSON"
+        found += new
+    return state, found
+
+
+def fired(rule: Rule[Any], run: Sequence[Observation]) -> list[int]:
+    """Steps at which ``rule`` fires."""
+    return [finding.step for finding in fold(rule, run)[1]]

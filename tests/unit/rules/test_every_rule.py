@@ -1,0 +1,139 @@
+"""Promises that every rule keeps, checked on random runs in which anything may happen."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.rules.runs import INF, NAN, Script, fold, matrices, tensor
+from trainwarden.model import Channels, Finding, Mode, Observation
+from trainwarden.rules import build, registry
+from trainwarden.stats.catalog import Flag
+
+RELU = "activation/relu"
+TENSORS = (
+    *matrices("a", "b", "c"),
+    tensor("scale", "weights", (4,), kind="BatchNorm1d", depth=1),
+    tensor("frozen", "weights", depth=1, trainable=False),
+    tensor(RELU, "activations", (4,), kind="ReLU", depth=1),
+    tensor("input/0", "inputs"),
+    tensor("empty", "weights", (0,)),
+)
+SAGEMAKER: dict[str, dict[str, Any]] = {
+    "VanishingGradient": {"threshold": 1e-7},
+    "UnchangedTensor": {"collection_names": "weights"},
+    "LossNotDecreasing": {"num_steps": 3},
+    "Overfit": {"ratio_threshold": 0.1},
+    "StalledTrainingRule": {"threshold": 2.0},
+    "DeadRelu": {"threshold_inactivity": 1.0, "min_seen": 10},
+    "ClassImbalance": {"samples": 20},
+    "ExplodingTensor": {"max_skipped": 2},
+}
+EVERY: list[tuple[str, dict[str, Any]]] = [(n, {}) for n in registry()] + [
+    (n, SAGEMAKER[n]) for n in registry()
+]
+VALUES = st.sampled_from([0.0, 1.0, 1.0, 1e-9, 1e3, -2.0, NAN, INF, -INF])
+LOSS = st.none() | st.sampled_from([2.3, 2.2, 0.5, 0.0, -1.0, 40.0, NAN, INF, -INF])
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Observation]:
+    """Any tensors captured, any values, both modes, gaps, resumes, skipped steps."""
+    script, run, step, time = Script(*TENSORS), [], 0, 1e9
+    for _ in range(draw(st.integers(0, 12))):
+        step = max(0, step + draw(st.sampled_from([1, 1, 10, 10, 40, -5])))
+        time += draw(st.sampled_from([0.0, 0.1, 1.0, 5.0, -3.0]))
+        names = draw(st.sets(st.sampled_from([t.name for t in TENSORS])))
+        counts = draw(st.none() | st.lists(st.integers(0, 64), min_size=4, max_size=4))
+        labels = draw(st.none() | st.dictionaries(st.integers(-1, 4), st.integers(1, 60)))
+        loss, skipped = draw(LOSS), draw(st.booleans())
+        numbers = {"optimizer": {"lr_0": draw(st.sampled_from([0.0, 0.1, 0.2])),
+                                 "found_inf": float(skipped)}}  # fmt: skip
+        run.append(
+            script.step(
+                step,
+                {n: draw(VALUES) if n != "empty" else np.empty(0) for n in sorted(names)},
+                mode=draw(st.sampled_from([Mode.TRAIN, Mode.TRAIN, Mode.EVAL])),
+                time=time,
+                loss=loss,
+                scalars=numbers,
+                channels={} if counts is None else {RELU: Channels(np.array(counts), 64)},
+                labels={} if labels is None else {"label/0": labels},
+                flags=Flag.SKIPPED if skipped else 0,
+            )
+        )
+    return run
+
+
+def check(finding: Finding, obs: Observation) -> None:
+    """A finding is strict JSON, names its tensor and does not come before its first step."""
+    json.dumps([finding.value, finding.limit, dict(finding.evidence)], allow_nan=False)
+    assert math.isfinite(finding.value)
+    assert math.isfinite(finding.limit)
+    assert 0 <= finding.confidence <= 1
+    assert finding.message
+    assert finding.step == obs.step
+    known = {"", *obs.layout.names, *obs.labels, *obs.scalars.get("losses", {}), "loss"}
+    assert finding.tensor in known
+
+
+@pytest.mark.parametrize(("name", "given_"), EVERY)
+@settings(deadline=None, max_examples=25)
+@given(run=runs(), cut=st.integers(0, 12))
+def test_a_split_run_equals_the_whole_run(
+    name: str, given_: dict[str, Any], run: list[Observation], cut: int
+) -> None:
+    rule = build(name, given_)
+    whole = fold(rule, run)
+    first, early = fold(rule, run[:cut])
+    last, late = fold(rule, run[cut:], first)
+    assert (last, early + late) == whole
+
+
+@pytest.mark.parametrize(("name", "given_"), EVERY)
+@settings(deadline=None, max_examples=25)
+@given(run=runs())
+def test_findings_are_strict_json_about_something_that_was_there(
+    name: str, given_: dict[str, Any], run: list[Observation]
+) -> None:
+    rule, state = build(name, given_), build(name, given_).start()
+    for obs in run:
+        state, found = rule.advance(state, obs)
+        for finding in found:
+            check(finding, obs)
+
+
+@pytest.mark.parametrize("name", registry())
+def test_a_run_without_anything_is_quiet_and_uninspected(name: str) -> None:
+    rule = build(name)
+    run = [Script().step(i) for i in range(5)]
+    assert fold(rule, run)[1] == []
+    if name != "StalledTrainingRule":
+        assert not any(rule.inspects(obs) for obs in run)
+
+
+@pytest.mark.parametrize("name", registry())
+def test_a_healthy_run_is_quiet_and_inspected(name: str) -> None:
+    rule, script, run = build(name), Script(*TENSORS), []
+    for i in range(200):
+        values = dict.fromkeys(("a", "b", "c"), 1.0 + i) | {f"gradient/{n}": 0.1 for n in "abc"}
+        run.append(
+            script.step(
+                i,
+                {**values, "scale": 1.0, "frozen": 1.0, "input/0": 0.5},
+                loss=2.3 * 0.98**i + 0.1,
+                scalars={"optimizer": {"lr_0": 0.1}},
+                channels={RELU: Channels(np.array([9, 9, 0, 9]), 64)},
+                labels={"label/0": {0: 30, 1: 34}},
+            )
+        )
+        if i % 20 == 19:
+            run.append(script.step(i, loss=2.3 * 0.98**i + 0.15, mode=Mode.EVAL))
+    assert fold(rule, run)[1] == []
+    assert any(rule.inspects(obs) for obs in run)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.rules.runs import INF, NAN, Script, fired, fold, losses, tensor
+from trainwarden.model import Mode, Observation
+from trainwarden.rules.loss_not_decreasing import LossNotDecreasing
+
+RULE = LossNotDecreasing()
+RNG = np.random.default_rng(0)
+NOISE = 1 + 0.02 * RNG.standard_normal(1000)
+
+
+def falling(steps: int, rate: float) -> list[float]:
+    return [2.3 * (1 - rate) ** i * NOISE[i] for i in range(steps)]
+
+
+@pytest.mark.parametrize(
+    ("values", "fired_at"),
+    [
+        pytest.param([2.3] * 100, [], id="not-yet"),
+        pytest.param([2.3] * 400, [100], id="flat-fires-once"),
+        pytest.param(falling(400, 0.001), [], id="slow-but-sure"),
+        pytest.param(falling(400, 0.0), [100], id="flat-but-for-noise"),
+        pytest.param([2.3, *[1.0] * 400], [], id="fell-at-once-and-stays"),
+        pytest.param([2.3 + 0.01 * i for i in range(300)], [], id="rising-is-another-matter"),
+        pytest.param([2.3] * 30 + [30.0] * 20, [32], id="runs-away"),
+        pytest.param([2.3, 2.3, 50.0] * 10, [], id="spikes-are-no-divergence"),
+        pytest.param([0.0] * 300, [], id="zero"),
+        pytest.param([-1.0] * 300, [], id="negative-surrogate"),
+        pytest.param([0.1, -0.1] * 150, [], id="surrogate-of-either-sign"),
+        pytest.param([NAN] * 300, [], id="nan"),
+        pytest.param([], [], id="empty"),
+    ],
+)
+def test_fires_at(values: list[float], fired_at: list[int]) -> None:
+    assert fired(RULE, losses(values)) == fired_at
+
+
+@pytest.mark.parametrize(("every", "fired_at"), [(1, 100), (10, 100), (50, 150), (200, 600)])
+def test_flat_is_found_at_any_save_interval(every: int, fired_at: int) -> None:
+    assert fired(RULE, losses([2.3] * 400, every=every)) == [fired_at]
+
+
+def test_a_loss_that_came_back_to_its_start_is_not_flat() -> None:
+    assert fired(RULE, losses([2.3] * 5 + [1.0] * 60 + [2.3] * 300)) == []
+
+
+def test_the_clock_does_not_run_while_the_learning_rate_rises() -> None:
+    script = Script()
+    run = [
+        script.step(i, loss=2.3, scalars={"optimizer": {"lr_0": min(i, 200) * 1e-5}})
+        for i in range(400)
+    ]
+    assert fired(RULE, run) == [300]
+
+
+class TestConvergedFromTheStart:
+    """Fine-tuning and resumed runs begin low and have nowhere to fall."""
+
+    def labelled(self, loss: float) -> list[Observation]:
+        script = Script()
+        classes = {"label/0": dict.fromkeys(range(10), 6)}
+        return [script.step(i, loss=loss, labels=classes) for i in range(300)]
+
+    def regression(self, loss: float) -> list[Observation]:
+        script = Script(tensor("label/0", "labels", (4,)))
+        targets = {"label/0": [-1.0, 1.0, -1.0, 1.0]}
+        return [script.step(i, targets, loss=loss) for i in range(300)]
+
+    def test_a_classifier_far_below_a_uniform_guess(self) -> None:
+        assert fired(RULE, self.labelled(0.4)) == []
+        assert fired(RULE, self.labelled(2.3)) == [100]
+
+    def test_a_regression_far_below_the_variance_of_its_targets(self) -> None:
+        assert fired(RULE, self.regression(0.05)) == []
+        assert fired(RULE, self.regression(1.0)) == [100]
+
+
+def test_looks_at_one_mode_and_at_matching_losses_only() -> None:
+    assert fired(RULE, losses([2.3] * 300, mode=Mode.EVAL)) == []
+    assert fired(LossNotDecreasing(mode="EVAL"), losses([2.3] * 300, mode=Mode.EVAL)) == [100]
+    script = Script()
+    run = [
+        script.step(i, scalars={"losses": {"loss": 2.3 / (i + 1), "aux": 1.0}}) for i in range(300)
+    ]
+    assert fired(RULE, run) == []
+    assert fired(LossNotDecreasing(tensor_regex=("aux",)), run) == [100]
+
+
+def test_non_finite_losses_are_passed_over() -> None:
+    values = [2.3 if i % 3 else INF for i in range(301)]
+    assert fired(RULE, losses(values)) == [101]
+
+
+def test_the_finding_carries_the_numbers() -> None:
+    (finding,) = fold(RULE, losses([2.3] * 5 + [2.28] * 300))[1]
+    assert finding.value == pytest.approx(2.28)
+    assert finding.limit == pytest.approx(2.28 * (1 - 0.03 * 100 / 300))
+    assert finding.first_step == 0
+    assert finding.evidence["start"] == pytest.approx(2.28, abs=0.03)
+
+
+def oracle(values: Sequence[float]) -> list[int]:
+    """The criterion computed anew from the whole history at each step."""
+    for now in range(3, len(values)):
+        seen = values[: now + 1]
+        first, start = seen[:15], median(seen[:15])
+        if now >= 15 or now == len(first) - 1:
+            if median(seen[-5:]) > 10 * start:
+                return [now]
+            last = seen[-min(25, max(3, len(seen) // 2)) :]
+            fall, least = 1 - median(last) / start, 0.03 * min(1, now / 300)
+            spread = [float(np.median(np.abs(np.array(v) - median(v)))) for v in (first, last)]
+            if len(first) < 5:
+                spread[0] = spread[1]
+            parts = [(1.4826 * s) ** 2 / len(v) for s, v in zip(spread, (first, last), strict=True)]
+            error = sum(parts) ** 0.5 / start
+            levels = [median(seen[i - 25 : i]) for i in range(25, len(seen) + 1)]
+            lower = bool(levels) and min(levels) < 0.85 * start
+            lower = lower or median(last) < 0.7 * seen[0]
+            if now >= 100 and fall + error < least and fall >= -3 * error - 0.03 and not lower:
+                return [now]
+    return []
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(-0.004, 0.02), st.floats(0.0, 0.3), st.integers(0, 10**6), st.integers(0, 260))
+def test_agrees_with_the_definition(rate: float, noise: float, seed: int, steps: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [
+        float(2.3 * (1 - rate) ** i * np.exp(noise * rng.standard_normal())) for i in range(steps)
+    ]
+    assert fired(RULE, losses(values)) == oracle(values)
+
+
+class TestSageMakersMeaning:
+    RULE = LossNotDecreasing(num_steps=10)
+
+    def test_equal_counts_as_not_decreasing_and_the_next_check_is_num_steps_later(self) -> None:
+        run = losses([0.3, 0.33, 0.31, 0.30, 0.28], every=4)
+        assert fired(self.RULE, run) == [12]
+
+    def test_with_diff_percent_too_little_decrease_fires(self) -> None:
+        # The public test expects 24 as the first firing, against its own documentation: the loss
+        # has not fallen at all at 12. The documented meaning is taken.
+        run = losses([0.3, 0.33, 0.31, 0.30, 0.28, 0.2, 0.42], every=4)
+        assert fired(LossNotDecreasing(num_steps=10, diff_percent=20), run) == [12, 24]
+
+    def test_saved_every_3_steps_it_compares_with_the_newest_10_or_more_older(self) -> None:
+        script = Script()
+        values = {0: 9.0, 3: 1.0, 6: 8.0, 9: 8.0, 12: 7.0, 15: 1.0, 18: 6.0, 21: 6.0, 24: 7.0}
+        run = [script.step(s, loss=v) for s, v in values.items()]
+        assert fired(self.RULE, run) == [24]  # 12 against 0 falls, 24 against 12 does not
+
+    def test_a_steady_fall_is_quiet_and_the_state_stays_small(self) -> None:
+        state, found = fold(
+            LossNotDecreasing(num_steps=500), losses([1 / (i + 1) for i in range(2000)])
+        )
+        assert found == []
+        assert len(state["last"]) <= 16
