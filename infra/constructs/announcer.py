@@ -9,10 +9,8 @@ from aws_cdk.aws_lambda_event_sources import DynamoEventSource, SqsDlq
 from constructs import Construct
 
 from infra.constructs.alarms import dead_letters
-from infra.constructs.function import Platform, PythonFunction, custom_metric
+from infra.constructs.function import Platform, PythonFunction
 from infra.constructs.ledger import Ledger
-
-PACKAGE = "announcer"
 
 
 class Announcer(Construct):
@@ -32,7 +30,7 @@ class Announcer(Construct):
             self,
             "Handler",
             platform=platform,
-            package=PACKAGE,
+            package="announcer",
             timeout=Duration.seconds(30),
             environment={"BUS_NAME": bus.event_bus_name},
         )
@@ -52,9 +50,3 @@ class Announcer(Construct):
             )
         )
         bus.grant_put_events_to(made.role)
-        platform.alarms.when(
-            custom_metric("RuleCrashes", PACKAGE),
-            self,
-            "RuleCrashes",
-            "A rule crashed; it judges nothing more in the jobs where it did.",
-        )

@@ -48,10 +48,7 @@ class Dashboard(Construct):
         board.add_widgets(
             _graph(
                 "Lost, rejected, dropped, crashed",
-                [
-                    *(_evaluated(name) for name in TROUBLE),
-                    custom_metric("RuleCrashes", "announcer"),
-                ],
+                [_evaluated(name) for name in TROUBLE],
             ),
             _graph(
                 "Errors of the functions",
@@ -79,7 +76,7 @@ class Dashboard(Construct):
         )
 
 
-TROUBLE = ("GapsSkipped", "DataRejected", "UploadsDropped")
+TROUBLE = ("GapsSkipped", "DataRejected", "UploadsDropped", "RuleCrashes")
 
 
 def _evaluated(name: str, statistic: str = "Sum") -> cloudwatch.Metric:

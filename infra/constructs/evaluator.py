@@ -48,6 +48,12 @@ class Evaluator(Construct):
         judging.grant_fold(made.role)
         judging.grant_look(made.role)
         platform.alarms.when(
+            custom_metric("RuleCrashes", PACKAGE),
+            self,
+            "RuleCrashes",
+            "A rule crashed; it judges nothing more in the jobs where it did.",
+        )
+        platform.alarms.when(
             custom_metric("UploadsDropped", PACKAGE),
             self,
             "UploadsDropped",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
 import boto3
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
 logger = Logger()
 
@@ -31,7 +34,10 @@ def empty(bucket: str) -> None:
     client = boto3.client("s3")
     try:
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-            if keys := [{"Key": item["Key"]} for item in page.get("Contents", [])]:
+            keys: list[ObjectIdentifierTypeDef] = [
+                {"Key": item["Key"]} for item in page.get("Contents", [])
+            ]
+            if keys:
                 client.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
     except client.exceptions.NoSuchBucket:
         logger.info("the bucket is gone already")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
-from tests.infra.synthesis import Synthesis, synthesize
+from tests.infra.synthesis import ROOT, Synthesis, synthesize
 
 SUBSCRIPTION = "AWS::SNS::Subscription"
 RULE = "AWS::Events::Rule"
@@ -101,7 +104,7 @@ def test_what_can_go_wrong_has_an_alarm(stack: Synthesis) -> None:
     }
     assert named == errors | queues | {
         "Inbox/OldestNoticeAlarm",
-        "Announcer/RuleCrashesAlarm",
+        "Evaluator/RuleCrashesAlarm",
         "Evaluator/UploadsDroppedAlarm",
         "Stop/FailedAlarm",
     }
@@ -132,4 +135,15 @@ def test_custom_metrics_are_read_where_the_functions_write_them(stack: Synthesis
     }
     assert set(metrics) == {"RuleCrashes", "UploadsDropped"}
     for properties in metrics.values():
-        assert [d["Name"] for d in properties["Dimensions"]] == ["service"]
+        assert properties["Dimensions"] == [{"Name": "service", "Value": "evaluator"}]
+
+
+def test_the_dashboard_shows_metrics_that_the_functions_write(stack: Synthesis) -> None:
+    named = set(re.findall(r'"Trainwarden","(\w+)"', str(stack.readable(_dashboard(stack)))))
+    source = (ROOT / "lambdas" / "shared" / "obs.py").read_text("utf-8")
+    assert named
+    assert named <= set(re.findall(r'= "(\w+)"', source))
+
+
+def _dashboard(stack: Synthesis) -> Any:
+    return stack.only("AWS::CloudWatch::Dashboard", "Dashboard")["DashboardBody"]
