@@ -15,7 +15,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from lambdas.announcer.publisher import Publisher
 from lambdas.shared import wiring
-from lambdas.shared.obs import RULE_CRASHES, LoggedBatch, count, logger, metrics
+from lambdas.shared.obs import LoggedBatch, logger, metrics
 from trainwarden.store import records
 
 processor = LoggedBatch(EventType.DynamoDBStreams)
@@ -30,12 +30,8 @@ def publisher() -> Publisher:
 def on_record(record: DynamoDBRecord) -> None:
     """Send one outbox entry's events; raising sends the record back."""
     image = (record.dynamodb.new_image if record.dynamodb else None) or {}
-    if "outbox" not in image:  # the event source filters; an expired entry has no new image
-        return
-    events = records.loads(image["outbox"])
-    publisher().publish(record.event_id or "", events)
-    crashes = sum(event["detail"]["data"].get("status") == "Error" for event in events)
-    count({RULE_CRASHES: crashes})
+    if "outbox" in image:  # the event source filters; an expired entry has no new image
+        publisher().publish(record.event_id or "", records.loads(image["outbox"]))
 
 
 @logger.inject_lambda_context(clear_state=True)

@@ -12,6 +12,7 @@ def measure(found: Ingested | Swept) -> None:
         {
             obs.OBJECTS_FOLDED: found.folded,
             obs.FINDINGS_RECORDED: found.findings,
+            obs.RULE_CRASHES: found.crashed,
             obs.GAPS_SKIPPED: found.lost,
             obs.UPLOADS_DROPPED: sum(found.dropped.values()),
             obs.DATA_REJECTED: found.rejected,

@@ -152,17 +152,6 @@ def test_a_record_without_events_is_passed_over(
     assert bus.calls == []
 
 
-def test_a_crashed_rule_is_counted_where_it_is_announced(
-    context: Context, monkeypatch: pytest.MonkeyPatch, printed: Callable[[], Printed]
-) -> None:
-    one = publisher(Bus())
-    monkeypatch.setattr(announcer, "publisher", lambda: one)
-    announcer.handler(stream([SAMPLES["verdict-rule-crashed"], FOUND], [OPENED]), context)
-    told = printed()
-    assert told.metrics == {"RuleCrashes": [1.0]}
-    assert told.dimensions == {"service"}
-
-
 def test_the_call_is_one_that_eventbridge_understands(
     aws: None, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

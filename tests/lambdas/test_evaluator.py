@@ -124,7 +124,7 @@ def test_a_long_job_is_folded_until_nothing_is_left(
     pipeline = scripted(
         Ingested("a", folded=5, more=True),
         Ingested("a", folded=5, more=True),
-        Ingested("a", folded=1, dropped={"queue full": 2}, rejected=1, lost=3),
+        Ingested("a", folded=1, dropped={"queue full": 2}, rejected=1, lost=3, crashed=1),
     )
     handler(notices("jobs/a/manifest.tw"), context)
     assert len(pipeline.calls) == 3
@@ -135,6 +135,7 @@ def test_a_long_job_is_folded_until_nothing_is_left(
         "UploadsDropped": [2.0],
         "DataRejected": [1.0],
         "GapsSkipped": [3.0],
+        "RuleCrashes": [1.0],
     }
 
 

@@ -34,6 +34,7 @@ def test_what_a_sweep_brought_is_measured_and_failures_are_named(
                 folded=5,
                 findings=1,
                 lost=2,
+                crashed=1,
                 closed=1,
                 failed={"bad": "throttled"},
                 dropped={"queue full": 4},
@@ -46,6 +47,7 @@ def test_what_a_sweep_brought_is_measured_and_failures_are_named(
         "ObjectsFolded": [5.0],
         "FindingsRecorded": [1.0],
         "GapsSkipped": [2.0],
+        "RuleCrashes": [1.0],
         "UploadsDropped": [4.0],
     }
     assert [row["reason"] for row in told.lines if row["level"] == "WARNING"] == ["throttled"]

@@ -74,9 +74,9 @@ def test_a_function_imports_no_more_than_it_needs(package: str, unwanted: str) -
 
 
 @pytest.mark.parametrize(
-    "handler", sorted((ROOT / "lambdas").glob("*/handler.py")), ids=lambda path: path.parent.name
+    "package", ["announcer", "evaluator", "jobs", "notifier", "stopper", "sweeper"]
 )
-def test_a_handler_is_thin_and_reads_no_environment(handler: Path) -> None:
-    text = handler.read_text()
+def test_a_handler_is_thin_and_reads_no_environment(package: str) -> None:
+    text = (ROOT / "lambdas" / package / "handler.py").read_text()
     assert len(text.splitlines()) <= 60
     assert "environ" not in text

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 
 from trainwarden import events
+from trainwarden.engine import CRASH_CODE
 from trainwarden.errors import BadInputError
 from trainwarden.model import Finding, Json, Severity
 from trainwarden.pipeline.progress import Progress
@@ -28,7 +29,7 @@ class Draft:
     def __init__(self, record: JobRecord, now: float) -> None:
         self.record, self.now = record, now
         self.progress = Progress.from_json(record.progress)
-        self.findings = self.rejected = self.lost = 0
+        self.findings = self.rejected = self.lost = self.crashed = 0
         self._entries: list[Entry] = []
         self._events: list[events.Event] = []
         self._changed = False
@@ -70,6 +71,7 @@ class Draft:
             body = {**vars(finding), "severity": severity.value, "remedies": list(finding.remedies)}
             self._entries.append(Entry(EntryKind.FINDING, id_, body))
         self.findings += 1
+        self.crashed += finding.code == CRASH_CODE
         self.tell(events.finding_recorded(self.record, finding, severity=severity, time=self.now))
 
     def reject(self, kind: str, key: str, error: BadInputError, *, worker: int, seq: int) -> None:
@@ -79,6 +81,15 @@ class Draft:
         self.rejected += 1
         self.note(rejected=self.progress.rejected + 1)
         self.tell(events.data_rejected(self.record, key=key, time=self.now, **what))
+
+    def reject_once(
+        self, kind: str, key: str, error: BadInputError, digest: str, worker: int = 0
+    ) -> None:
+        """Do the same for a manifest or end object, which is looked at more than once."""
+        refused = self.progress.refused
+        if refused.get(key) != digest:
+            self.reject(kind, key, error, worker=worker, seq=self.progress.rejected)
+            self.note(refused={**refused, key: digest})
 
     def lose(self, worker: int, first: int, last: int, reason: str) -> None:
         """Record that objects ``first`` to ``last`` of a worker are given up and tell it."""

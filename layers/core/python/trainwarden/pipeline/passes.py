@@ -138,6 +138,7 @@ def _brought(draft: Draft, before: Progress, *, closed: bool, more: bool) -> Ing
         findings=draft.findings,
         rejected=draft.rejected,
         lost=draft.lost,
+        crashed=draft.crashed,
         dropped={name: n - before.dropped.get(name, 0) for name, n in after.dropped.items()},
         closed=closed,
         more=more,

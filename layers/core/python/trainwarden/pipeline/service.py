@@ -195,6 +195,7 @@ class Pipeline:
             findings=total.findings,
             rejected=total.rejected,
             lost=total.lost,
+            crashed=total.crashed,
             conflicts=total.conflicts,
             closed=closed,
             failed=failed,

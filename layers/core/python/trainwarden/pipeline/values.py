@@ -50,6 +50,7 @@ class Ingested:
         findings: Findings recorded.
         rejected: Objects set aside as unacceptable.
         lost: Objects that never came and were skipped.
+        crashed: Rules that crashed.
         conflicts: Commits lost to another writer and done again.
         dropped: What the hook said it could not save, by reason.
         closed: True if the call closed the job.
@@ -62,6 +63,7 @@ class Ingested:
     findings: int = 0
     rejected: int = 0
     lost: int = 0
+    crashed: int = 0
     conflicts: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     closed: bool = False
@@ -77,6 +79,7 @@ class Ingested:
             findings=self.findings + other.findings,
             rejected=self.rejected + other.rejected,
             lost=self.lost + other.lost,
+            crashed=self.crashed + other.crashed,
             conflicts=self.conflicts + other.conflicts,
             dropped={r: self.dropped.get(r, 0) + other.dropped.get(r, 0) for r in sorted(reasons)},
             closed=self.closed or other.closed,
@@ -93,8 +96,9 @@ class Swept:
         jobs: Open jobs looked at.
         folded: Observations folded.
         findings: Findings recorded.
-        rejected: As in ``Ingested``, like ``lost``, ``conflicts`` and ``dropped``.
+        rejected: As in ``Ingested``, like ``lost``, ``crashed``, ``conflicts`` and ``dropped``.
         lost: See there.
+        crashed: See there.
         conflicts: See there.
         closed: Jobs closed.
         failed: Job → why it could not be looked at; the next sweep tries again.
@@ -107,6 +111,7 @@ class Swept:
     findings: int = 0
     rejected: int = 0
     lost: int = 0
+    crashed: int = 0
     conflicts: int = 0
     closed: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)
