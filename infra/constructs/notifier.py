@@ -17,6 +17,7 @@ SOURCE = "trainwarden"
 TOLD: dict[str, tuple[list[str], dict[str, Any]]] = {
     "Verdicts": (["Verdict Changed"], {"status": ["IssuesFound", "Error"], "muted": [False]}),
     "Others": (["Action Taken", "Data Lost"], {"muted": [False]}),
+    "Misunderstood": (["Job Opened"], {"problem_count": [{"numeric": [">", 0]}]}),
 }
 
 

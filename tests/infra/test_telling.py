@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.infra.synthesis import ROOT, Synthesis, synthesize
 
+GOLDEN = [
+    path
+    for path in sorted((ROOT / "tests" / "events").glob("*.json"))
+    if json.loads(path.read_text("utf-8")).get("source") == "trainwarden"
+]
 SUBSCRIPTION = "AWS::SNS::Subscription"
 RULE = "AWS::Events::Rule"
 ALARM = "AWS::CloudWatch::Alarm"
+
+
+def matches(pattern: Any, value: Any) -> bool:
+    """Tell whether EventBridge would match, for the patterns we use."""
+    if isinstance(pattern, dict):
+        return isinstance(value, dict) and all(
+            key in value and matches(wanted, value[key]) for key, wanted in pattern.items()
+        )
+    (first, *_) = pattern
+    if isinstance(first, dict):
+        ((sign, limit),) = first.values()
+        assert sign == ">"
+        return bool(value > limit)
+    return any(value is wanted or value == wanted for wanted in pattern)
 
 
 def test_people_hear_of_bad_verdicts_that_are_not_muted(stack: Synthesis) -> None:
@@ -22,9 +43,26 @@ def test_people_hear_of_bad_verdicts_that_are_not_muted(stack: Synthesis) -> Non
     }
 
 
-def test_people_hear_of_actions_and_lost_data(stack: Synthesis) -> None:
-    pattern = stack.only(RULE, "Notifier/Others")["EventPattern"]
-    assert pattern["detail-type"] == ["Action Taken", "Data Lost"]
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_an_event_with_a_text_for_people_reaches_the_notifier_once_and_others_never(
+    stack: Synthesis, golden: Path
+) -> None:
+    event = json.loads(golden.read_text("utf-8"))
+    reached = [
+        path
+        for path, rule in stack.of(RULE).items()
+        if path.startswith("Notifier/") and matches(rule["Properties"]["EventPattern"], event)
+    ]
+    assert len(reached) == golden.with_suffix(".txt").is_file()
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_an_event_starts_the_state_machine_only_if_it_asks_for_a_stop(
+    stack: Synthesis, golden: Path
+) -> None:
+    event = json.loads(golden.read_text("utf-8"))
+    asks = event["detail"]["data"].get("stop_requested", False)
+    assert matches(stack.only(RULE, "Stop")["EventPattern"], event) is asks
 
 
 def test_every_job_of_sagemaker_is_heard_of_on_the_default_bus(stack: Synthesis) -> None:
