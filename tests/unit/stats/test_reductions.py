@@ -250,6 +250,10 @@ def test_a_complex_tensor_counts_its_real_and_imaginary_parts(dtype: str, part: 
     assert get(found, "n") == 2 * x.size
     assert derived(found, "l2") == pytest.approx(float(np.linalg.norm(x.view(part))), rel=1e-6)
     assert derived(found, "update_ratio") == pytest.approx(0.5, rel=1e-6)
+    turned = row(x.T, dtype=dtype, per_unit=True)
+    assert get(turned, "n") == 2 * x.size
+    norms = np.linalg.norm(x, axis=0)
+    assert get(turned, "row_norm_max") == pytest.approx(norms.max(), rel=1e-6)
 
 
 def test_a_number_without_dimensions_is_one_element() -> None:
@@ -392,19 +396,62 @@ def test_the_channel_axis_may_be_counted_from_the_end() -> None:
         channels(x, 3)
 
 
+def alike(found: Row, wanted: Row) -> None:
+    """Counts, extremes and fingerprints agree exactly, sums to float32's digits."""
+    sums = [name for name in INDEX if name.startswith(("sum_", "u_", "max_block"))]
+    at = [INDEX[name] for name in sums]
+    exact = [i for i in range(WIDTH) if i not in at and i != INDEX["shift"]]
+    assert found[exact].tobytes() == wanted[exact].tobytes()
+    scale = np.nan_to_num(wanted[INDEX["sum_abs"]]) + np.nan_to_num(wanted[INDEX["u_maxabs"]])
+    for name in ("mean", "std", "l2", "update_l2", "update_ratio", "update_mean", "update_excess"):
+        assert derived(found, name) == pytest.approx(
+            derived(wanted, name), rel=2e-6, abs=2e-6 * scale, nan_ok=True
+        ), name
+
+
 def test_a_table_holds_the_rows_of_its_tensors() -> None:
     tensors = [
         Tensor(RNG.normal(size=(9, 4)).astype(np.float32), "float32", None, (-1, 1), per_unit=True),
         Tensor(RNG.integers(0, 9, 70_000), "int64"),
         Tensor(np.array([np.nan, 1, 2], np.float32), "float32"),
         Tensor(RNG.normal(size=50).astype(np.float16), "float16", np.zeros(50, np.float16)),
+        Tensor(RNG.normal(size=(8, 6)).astype(np.float32), "float32", per_unit=True),
         *(Tensor(RNG.normal(size=size).astype(np.float32), "float32") for size in range(200)),
+        *(Tensor(RNG.normal(5, 1, 4096).astype(np.float32), "float32") for _ in range(30)),
+        *(Tensor(RNG.normal(size=4098).astype(np.float32), "float32") for _ in range(3)),
     ]
     out = np.empty((len(tensors), WIDTH))
     table(tensors, out)
     for found, t in zip(out, tensors, strict=True):
-        alone = row(t.x, dtype=t.dtype, previous=t.previous, bounds=t.bounds, per_unit=t.per_unit)
-        assert found.tobytes() == alone.tobytes()
+        alike(
+            found,
+            row(t.x, dtype=t.dtype, previous=t.previous, bounds=t.bounds, per_unit=t.per_unit),
+        )
+
+
+small = hnp.arrays(
+    np.float32,
+    st.integers(0, 8),
+    elements=st.one_of(
+        st.floats(width=32),
+        st.sampled_from([0.0, -0.0, 1.0, 1.0 + 2**-23, -3.5, 1e-30, 1e-40, 1e25]),
+    ),
+)
+
+
+@given(st.lists(st.tuples(small, st.sampled_from(["none", "same", "half", "zero"])), max_size=20))
+def test_small_tensors_packed_together_keep_their_own_statistics(
+    drawn: list[tuple[Array, str]],
+) -> None:
+    tensors = []
+    with np.errstate(all="ignore"):
+        for x, kind in drawn:
+            before = {"none": None, "same": x, "half": x * np.float32(0.5), "zero": x * 0}[kind]
+            tensors.append(Tensor(x, "float32", before))
+    out = np.empty((len(tensors), WIDTH))
+    table(tensors, out)
+    for found, t in zip(out, tensors, strict=True):
+        alike(found, row(t.x, dtype="float32", previous=t.previous))
 
 
 def test_reducing_changes_no_tensor() -> None:

@@ -18,9 +18,9 @@ from trainwarden.stats.dtypes import Array, Kind
 BLOCK = 65_536
 UPDATE_RTOL = 1e-5
 # 65,536 squares below float32's smallest normal lose at most 8e-34; against 1e-26 that is nothing.
-_SQUARES_UNDERFLOW = {np.dtype(np.float32): 1e-26, np.dtype(np.float64): -1.0}
+SQUARES_UNDERFLOW = {np.dtype(np.float32): 1e-26, np.dtype(np.float64): -1.0}
 _WORD = 2**64
-_FAR_SQUARED = 16.0  # a mean beyond 4 standard deviations cancels digits of the variance
+FAR_SQUARED = 16.0  # a mean beyond 4 standard deviations cancels digits of the variance
 # OpenBLAS spreads a dot product of more than 10,000 elements over threads. Beside a training
 # loop that uses every core, waiting for them costs up to 30 times the sum itself.
 _DOT = 8_192
@@ -37,7 +37,7 @@ class Pad:
         self.mask = np.empty(BLOCK, np.bool_)
         self.bits = np.dtype(f"u{wide.itemsize}")
         self.float = wide.type
-        self.underflow = _SQUARES_UNDERFLOW[wide]
+        self.underflow = SQUARES_UNDERFLOW[wide]
 
 
 class _Pads(threading.local):
@@ -170,7 +170,7 @@ def _shift(size: int, total: float, square: float, low: float, high: float, pad:
         return low
     mean = total / size
     variance = max(square / size - mean * mean, 0.0)
-    if isfinite(square) and mean * mean > _FAR_SQUARED * variance:
+    if isfinite(square) and mean * mean > FAR_SQUARED * variance:
         return float(pad.float(mean))
     return 0.0
 

@@ -116,7 +116,7 @@ def kind_of(dtype: str) -> Kind:
 
 
 def parts(x: Array, kind: Kind) -> Array:
-    """Return ``x`` with its real parts as elements, same memory; a complex number counts twice.
+    """Return ``x`` with its real parts as elements; a complex number counts twice.
 
     Raises:
         BadInputError: the array's type is not the one that stores ``kind``.
@@ -125,6 +125,6 @@ def parts(x: Array, kind: Kind) -> Array:
         return x
     if x.dtype not in (kind.storage, _SIGNED_WORDS.get(kind.name, kind.storage)):
         raise BadInputError(f"a {kind.storage} array for {kind.name}", str(x.dtype))
-    if x.ndim == 0:
-        x = x.reshape(1)
+    if kind.parts.itemsize != x.dtype.itemsize:
+        x = np.ascontiguousarray(x)  # complex: parts can only be told apart side by side
     return cast("Array", x.view(kind.parts))

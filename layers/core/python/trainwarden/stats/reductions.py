@@ -14,13 +14,24 @@ import numpy as np
 
 from trainwarden.errors import BadInputError
 from trainwarden.model import Channels, FloatArray, IntArray
-from trainwarden.stats.blocks import BLOCK, Sums, add_block, add_fingerprint, add_update, pad_for
+from trainwarden.stats.blocks import (
+    BLOCK,
+    Bounds,
+    Sums,
+    add_block,
+    add_fingerprint,
+    add_update,
+    pad_for,
+)
 from trainwarden.stats.catalog import INDEX, WIDTH
 from trainwarden.stats.dtypes import Array, Kind, kind_of, parts
+from trainwarden.stats.packing import Small, fill_small, is_small
 from trainwarden.stats.units import unit_columns
 
 LOW_ACTIVITY = 0.01  # a channel active in a smaller share of elements counts in ch_low
 _FP = slice(INDEX["fp_xor"], INDEX["fp_sum"] + 1)
+_UNITS = slice(INDEX["row_norm_min"], INDEX["row_dup"] + 1)
+_SINGLE = np.dtype(np.float32)
 _SUMS = [INDEX[name] for name in ("sum_d", "sum_d2", "sum_abs", "max_block_l2")]
 _SUMS += [INDEX[name] for name in ("u_sum", "u_sum2", "u_w2")]
 _SINGLE_ROUNDING = 1e-7  # above float32's 6e-8; what moves further was subnormal
@@ -74,9 +85,42 @@ def table(tensors: Sequence[Tensor], out: FloatArray) -> None:
     Raises:
         BadInputError: as ``row``.
     """
+    prepared = [_prepare(tensor) for tensor in tensors]
     with np.errstate(all="ignore"):  # over- and underflow are looked for, not warned about
-        single = [_fill(out[i], tensor) for i, tensor in enumerate(tensors)]
-        _round(out, np.array(single, dtype=np.bool_))
+        small = [
+            Small(i, part.x, part.previous)
+            for i, part in enumerate(prepared)
+            if tensors[i].bounds is None and is_small(part.x, part.previous)
+        ]
+        rest = set(range(len(tensors))).difference(item.row for item in small)
+        for i in rest.union(fill_small(small, out)):
+            _fill(out[i], prepared[i], tensors[i].bounds)
+        for i, tensor in enumerate(tensors):
+            if tensor.per_unit:
+                out[i, _UNITS] = unit_columns(parts(tensor.x, prepared[i].kind), prepared[i].kind)
+        _round(out, np.array([part.kind.wide == _SINGLE for part in prepared], dtype=np.bool_))
+
+
+class _Prepared(NamedTuple):
+    kind: Kind
+    x: Array  # flat
+    previous: Array | None  # flat, in the same order
+
+
+def _prepare(tensor: Tensor) -> _Prepared:
+    """Check a tensor and flatten it: in memory order if that costs no copy, else in C order."""
+    kind = kind_of(tensor.dtype)
+    x = parts(tensor.x, kind)
+    if tensor.previous is None:
+        return _Prepared(kind, x.ravel("K"), None)
+    previous = parts(tensor.previous, kind)
+    if previous.shape != x.shape or previous.dtype != x.dtype:
+        raise BadInputError(
+            f"a previous value of {x.dtype} {x.shape}", f"{previous.dtype} {previous.shape}"
+        )
+    if x.strides == previous.strides:
+        return _Prepared(kind, x.ravel("K"), previous.ravel("K"))
+    return _Prepared(kind, x.ravel(), previous.ravel())
 
 
 def _round(out: FloatArray, single: Array) -> None:
@@ -91,54 +135,30 @@ def _round(out: FloatArray, single: Array) -> None:
     out[:, _SUMS] = np.where(keep, sums, rounded)
 
 
-def _fill(out: FloatArray, tensor: Tensor) -> bool:
-    """Fill one row; True if its blocks are float32."""
-    kind = kind_of(tensor.dtype)
-    x = parts(tensor.x, kind)
-    previous = None if tensor.previous is None else parts(tensor.previous, kind)
-    if previous is not None and (previous.shape != x.shape or previous.dtype != x.dtype):
-        raise BadInputError(
-            f"a previous value of {x.dtype} {x.shape}", f"{previous.dtype} {previous.shape}"
-        )
-    flat, flat_previous = _flat(x, previous)
-    sums = _sums(flat, flat_previous, kind, tensor.bounds)
-    out[:] = _columns(sums, updated=previous is not None, bounded=tensor.bounds is not None)
-    out[_FP].view(np.uint64)[:] = (sums.fp_xor, sums.fp_sum)
-    if tensor.per_unit:
-        out[INDEX["row_norm_min"] : INDEX["row_dup"] + 1] = unit_columns(x, kind)
-    return kind.wide.itemsize == np.float32().itemsize
-
-
-def _flat(x: Array, previous: Array | None) -> tuple[Array, Array | None]:
-    """Flatten in memory order where that costs no copy and both agree, else in C order."""
-    if previous is None:
-        return x.ravel("K"), None
-    if x.strides == previous.strides:
-        return x.ravel("K"), previous.ravel("K")
-    return x.ravel(), previous.ravel()
-
-
-def _sums(
-    flat: Array, previous: Array | None, kind: Kind, bounds: tuple[float, float] | None
-) -> Sums:
+def _fill(out: FloatArray, part: _Prepared, bounds: Bounds | None) -> None:
+    """Fill one row block by block."""
+    kind, x, previous = part
     sums, pad = Sums(), pad_for(kind.wide)
     if bounds is not None:
         bounds = (float(pad.float(bounds[0])), float(pad.float(bounds[1])))
-    for begin in range(0, flat.size, BLOCK):
-        raw = flat[begin : begin + BLOCK]
+    for begin in range(0, x.size, BLOCK):
+        raw = x[begin : begin + BLOCK]
         add_fingerprint(sums, raw, begin // BLOCK)
-        c = raw
-        if kind.widen is not None:
-            c = pad.x[: raw.size]
-            kind.widen(raw, c)
+        c = _widened(raw, kind, pad.x)
         add_block(sums, c, kind, bounds)
         if previous is not None:
-            p = before = previous[begin : begin + BLOCK]
-            if kind.widen is not None:
-                p = pad.previous[: raw.size]
-                kind.widen(before, p)
-            add_update(sums, c, p)
-    return sums
+            before = _widened(previous[begin : begin + BLOCK], kind, pad.previous)
+            add_update(sums, c, before)
+    out[:] = _columns(sums, updated=previous is not None, bounded=bounds is not None)
+    out[_FP].view(np.uint64)[:] = (sums.fp_xor, sums.fp_sum)
+
+
+def _widened(raw: Array, kind: Kind, scratch: Array) -> Array:
+    if kind.widen is None:
+        return raw
+    wide = scratch[: raw.size]
+    kind.widen(raw, wide)
+    return wide
 
 
 def _columns(s: Sums, *, updated: bool, bounded: bool) -> list[float]:
