@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.pipeline.world import JOB, LAYOUT, NAN, START, WIDER, World, advancing, obs
+from tests.unit.pipeline.world import JOB, NAN, START, WIDER, World, advancing, obs
 from trainwarden.errors import ConflictError
 from trainwarden.model import Status
 from trainwarden.pipeline import Pipeline, Settings
@@ -233,7 +233,3 @@ def test_the_same_step_after_a_rollback_gives_findings_of_its_own() -> None:
     world.steps(0, obs(5), obs(6, NAN), obs(7), obs(5), obs(6, NAN))
     world.pipeline().ingest(JOB)
     assert world.findings() == [("ExplodingTensor", 6), ("ExplodingTensor", 6)]
-
-
-def test_an_observation_keeps_the_layout_it_was_saved_with() -> None:
-    assert LAYOUT.names == WIDER.names[:1]

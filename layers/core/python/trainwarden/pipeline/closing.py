@@ -9,7 +9,7 @@ from trainwarden.pipeline import outcome
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.folding import Folding
 from trainwarden.pipeline.inbox import Inbox, Refused
-from trainwarden.pipeline.opening import Opening, refuse_once
+from trainwarden.pipeline.opening import Opening
 from trainwarden.pipeline.streams import UNKNOWN
 from trainwarden.pipeline.values import Settings
 from trainwarden.store.ports import JobStatus
@@ -40,7 +40,7 @@ def read_ends(draft: Draft, inbox: Inbox, manifest: Manifest) -> None:
 
 
 def _refuse(draft: Draft, worker: int, error: BadInputError, digest: str) -> None:
-    refuse_once(draft, str(EndKey(draft.record.job, worker)), error, digest, worker)
+    draft.reject_once("END", str(EndKey(draft.record.job, worker)), error, digest, worker)
 
 
 def _ended(draft: Draft, worker: int, last_seq: int, reason: str) -> None:

@@ -94,7 +94,8 @@ class Opening:
         return BadInputError(expected, found_instead, "give each run its own job name")
 
     def _refuse(self, error: BadInputError, digest: str) -> None:
-        refuse_once(self.draft, str(ManifestKey(self.draft.record.job)), error, digest)
+        key = str(ManifestKey(self.draft.record.job))
+        self.draft.reject_once("MANIFEST", key, error, digest)
 
     def _start_over(self) -> None:
         """Judge a new run under the same name from its beginning.
@@ -196,13 +197,3 @@ class Opening:
             manifest_rules=manifest_rules,
             defaults=self.settings.defaults,
         )
-
-
-def refuse_once(draft: Draft, key: str, error: BadInputError, digest: str, worker: int = 0) -> None:
-    """Record that a manifest or end object is not acceptable, once for each digest."""
-    refused = draft.progress.refused
-    if refused.get(key) == digest:
-        return
-    kind = "MANIFEST" if key.endswith("manifest.tw") else "END"
-    draft.reject(kind, key, error, worker=worker, seq=draft.progress.rejected)
-    draft.note(refused={**refused, key: digest})

@@ -60,7 +60,7 @@ class Call:
             record = JobRecord(self.job, opened_at=self.now(), last_seen=self.now())
         if self.thorough and self._is_lively(record):
             return
-        self._fresh = any(isinstance(key, ManifestKey) for key in self.keys)
+        self._fresh = self.thorough or any(isinstance(key, ManifestKey) for key in self.keys)
         ends = self.thorough or not self.keys
         ends = ends or any(isinstance(key, EndKey) for key in self.keys)
         while True:

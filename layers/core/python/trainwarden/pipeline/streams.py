@@ -190,7 +190,7 @@ class Streams:
             key = str(EndKey(self.draft.record.job, worker))
             expected, found = f"last_seq {stream.seq} or more", f"last_seq {ended[worker]}"
             error = BadInputError(expected, found, "write the end object last")
-            self.draft.reject("END", key, error, worker=worker, seq=stream.seq)
+            self.draft.reject_once("END", key, error, "contradicted", worker)
         self.draft.change(ended={**ended, worker: stream.seq})
 
 
