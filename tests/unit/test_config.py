@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -58,35 +58,40 @@ def test_the_strongest_source_that_chooses_decides_which_rules_run() -> None:
 
 def test_settings_of_one_rule_are_merged_and_the_strongest_wins_one_by_one() -> None:
     config = resolve(
-        tags={"trainwarden:rule:DeadRelu": "patience=5"},
-        debug_rules=[debug_rule("DeadRelu", patience="4", threshold_layer="40")],
+        tags={"trainwarden:rule:DeadRelu": "threshold_inactivity=5"},
+        debug_rules=[debug_rule("DeadRelu", threshold_inactivity="4", threshold_layer="40")],
         manifest_rules={"DeadRelu": {"threshold_layer": "30%", "min_seen": 7, "severity": "error"}},
         defaults={"rules": {"DeadRelu": {"min_seen": 8, "min_saves": 9, "start_step": 10}}},
     )
     (spec,) = config.rules
-    assert spec.parameters == {"patience": 5, "threshold_layer": 40, "min_seen": 7, "min_saves": 9}
+    assert spec.parameters == {
+        "threshold_inactivity": 5,
+        "threshold_layer": 40,
+        "min_seen": 7,
+        "min_saves": 9,
+    }
     assert (spec.start_step, spec.severity) == (10, Severity.ERROR)
     assert config.problems == ()
 
 
 def test_a_wrong_value_in_a_stronger_source_leaves_the_weaker_one_in_force() -> None:
     config = resolve(
-        tags={"trainwarden:rule:DeadRelu": "patience=many"},
-        manifest_rules={"DeadRelu": {"patience": 4}},
+        tags={"trainwarden:rule:DeadRelu": "min_seen=many"},
+        manifest_rules={"DeadRelu": {"min_seen": 4}},
     )
-    assert {s.key: s.parameters for s in config.rules}["DeadRelu"] == {"patience": 4}
+    assert {s.key: s.parameters for s in config.rules}["DeadRelu"] == {"min_seen": 4}
     assert [p.found for p in config.problems] == ["'many'"]
 
 
 def test_tuning_a_rule_in_a_weaker_source_does_not_add_it_to_a_stronger_choice() -> None:
     config = resolve(
-        tags={"trainwarden:rules": "Overfit"}, manifest_rules={"DeadRelu": {"patience": 4}}
+        tags={"trainwarden:rules": "Overfit"}, manifest_rules={"DeadRelu": {"min_seen": 4}}
     )
     assert keys(config) == ["Overfit"]
 
 
 def test_naming_a_rule_in_a_stronger_source_adds_it_to_a_weaker_choice() -> None:
-    config = resolve(tags={"trainwarden:rule:DeadRelu": "patience=4"}, manifest_rules=["Overfit"])
+    config = resolve(tags={"trainwarden:rule:DeadRelu": "min_seen=4"}, manifest_rules=["Overfit"])
     assert keys(config) == ["Overfit", "DeadRelu"]
 
 
@@ -209,3 +214,36 @@ def test_what_is_wrong_in_one_place_breaks_nothing_elsewhere(source: str) -> Non
     assert keys(config) == ["Overfit", "DeadRelu"]
     assert config.rules[0].parameters == {"ratio_threshold": 0.2}
     assert len(config.problems) == (5 if source == "tags" else 3)
+
+
+HOSTILE: dict[str, Callable[[], Json]] = {
+    "many entries": lambda: ["NoSuchRule"] * 200_000,
+    "many rules": lambda: {f"r{i}": {"rule": "Overfit"} for i in range(200_000)},
+    "many settings": lambda: {"Overfit": {f"s{i}": i for i in range(200_000)}},
+    "one long name": lambda: ["x" * 5_000_000],
+    "a long key": lambda: [{"rule": "Overfit", "key": "k" * 5_000_000}],
+    "a long value": lambda: {"Overfit": {"tensor_regex": ["a" * 250] * 20_000}},
+    "a long number": lambda: {"Overfit": {"patience": "9" * 5_000_000}},
+    "many actions": lambda: {"Overfit": {"action": ["stop"] * 200_000}},
+    "a long action": lambda: {"Overfit": {"action": "email:a@" + "a." * 1_000_000}},
+    "deep text": lambda: "[" * 500_000,
+    "a deep list": lambda: nested(50_000),
+    "a lone surrogate": lambda: {"Overfit": {"\ud800": "\ud800"}},
+}
+
+
+def nested(depth: int) -> Json:
+    inner: Json = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.timeout(20)
+def test_a_hostile_document_costs_little_and_leaves_little_to_keep(kind: str) -> None:
+    config = resolve(tags={}, manifest_rules=HOSTILE[kind](), debug_rules=nested(2))
+    kept = json.dumps(config.to_json(), allow_nan=False).encode("utf-8", "strict")
+    assert len(kept) < 100_000
+    assert config.problems != ()
+    Engine(config.rules)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from trainwarden.config.model import canonical
 from trainwarden.config.names import Names, rule_key
-from trainwarden.config.wishes import ADDRESS, PHONE, Source, Wish
+from trainwarden.config.wishes import ADDRESS, MAX_ACTIONS, MAX_SHOWN, PHONE, Source, Wish
 from trainwarden.model import Json
 
 # What a rule configuration carries for SageMaker's own machinery.
@@ -38,7 +38,7 @@ _COLLECTION_PARAMETERS = (*_BOTH, "save_histogram")
 
 def read_rule_configurations(source: Source, names: Names, configurations: Sequence[Json]) -> None:
     """Read every rule configuration; known rules are chosen, unknown ones noted and skipped."""
-    for position, body in enumerate(configurations):
+    for position, body in enumerate(source.first("", configurations)):
         where = f"[{position}]"
         if not isinstance(body, Mapping):
             source.reject(where, body, "a mapping")
@@ -82,13 +82,15 @@ def _read_actions(source: Source, where: str, wish: Wish, raw: Json) -> None:
     """Read one action or a list of them, as text or as JSON."""
     try:
         actions = json.loads(raw) if isinstance(raw, str) else raw
-    except ValueError:
+    except (ValueError, RecursionError):
         source.reject(where, raw, "JSON of one action or a list of actions")
         return
     understood = []
-    for action in actions if isinstance(actions, list) else [actions]:
+    for action in (actions if isinstance(actions, list) else [actions])[:MAX_ACTIONS]:
         name = canonical(str(action.get("name", ""))) if isinstance(action, Mapping) else ""
-        endpoint = str(action.get("endpoint", "")) if isinstance(action, Mapping) else ""
+        endpoint = (
+            str(action.get("endpoint", ""))[:MAX_SHOWN] if isinstance(action, Mapping) else ""
+        )
         if name == "stoptraining":
             # training_job_prefix is ignored: a job is stopped by its exact name only.
             understood.append("stop")
@@ -114,7 +116,8 @@ def check_hook_config(source: Source, body: Mapping[str, Json]) -> None:
     else:
         source.reject("HookParameters", parameters, "a mapping of strings")
     collections = body.get("CollectionConfigurations") or []
-    for position, collection in enumerate(collections if isinstance(collections, list) else []):
+    listed = collections if isinstance(collections, list) else []
+    for position, collection in enumerate(source.first("CollectionConfigurations", listed)):
         where = f"CollectionConfigurations[{position}]"
         if not isinstance(collection, Mapping) or not collection.get("CollectionName"):
             source.reject(where, collection, "a mapping with CollectionName")
@@ -128,6 +131,6 @@ def check_hook_config(source: Source, body: Mapping[str, Json]) -> None:
 def _check_keys(
     source: Source, where: str, body: Mapping[str, Json], known: tuple[str, ...]
 ) -> None:
-    for key in body:
+    for key in source.first(where, list(body)):
         if key not in known:
             source.reject(f"{where} {key}".strip(), str(key), "a key that SageMaker knows", known)

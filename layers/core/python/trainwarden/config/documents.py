@@ -32,14 +32,14 @@ def read_rules(source: Source, names: Names, document: Json) -> None:
     """Read a rules document into ``source``; whatever is wrong in it becomes a problem."""
     try:
         document = _parsed(document)
-    except ValueError:
+    except (ValueError, RecursionError):
         source.reject("rules", document, "valid JSON")
         return
     if isinstance(document, Mapping):
-        for word, settings in document.items():
+        for word, settings in source.first("rules", list(document.items())):
             _named(source, names, f"rules {word}", str(word), settings)
     elif isinstance(document, list | tuple):
-        for position, entry in enumerate(document):
+        for position, entry in enumerate(source.first("rules", document)):
             _entry(source, names, f"rules[{position}]", entry)
     elif document is not None:
         source.reject("rules", document, _EXPECTED)

@@ -117,18 +117,27 @@ def _spec_from_json(body: Mapping[str, Json]) -> RuleSpec:
 
 def canonical(name: str) -> str:
     """Return ``name`` as names are compared: case, ``_``, ``-`` and ``Amazon-`` do not count."""
-    folded = "".join(c for c in name.lower() if c not in "_- ")
+    folded = "".join(c for c in name[:256].lower() if c not in "_- ")
     return folded.removeprefix("amazon")
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return the choice most like ``word``, empty if none is like it."""
     by_form = {canonical(choice): choice for choice in choices}
-    found = difflib.get_close_matches(canonical(word), by_form, n=1, cutoff=0.6)
+    # No name is longer, and comparing takes time with the square of the length.
+    found = difflib.get_close_matches(canonical(word)[:64], by_form, n=1, cutoff=0.6)
     return by_form[found[0]] if found else ""
 
 
 def shown(value: object, chars: int = 120) -> str:
     """Return ``value`` as it is quoted in a problem: short and printable."""
-    quoted = repr(value)
-    return quoted if len(quoted) <= chars else quoted[: chars - 1] + "…"
+    try:
+        return text(repr(value), chars)
+    except RecursionError:
+        return f"a {type(value).__name__} nested too deep"
+
+
+def text(value: str, chars: int) -> str:
+    """Return at most ``chars`` characters of ``value``, as valid Unicode."""
+    clean = value.encode("utf-8", "replace").decode("utf-8")
+    return clean if len(clean) <= chars else clean[: chars - 1] + "…"

@@ -12,6 +12,7 @@ from trainwarden.rules import Parameter
 _SECONDS = {"d": 86_400, "h": 3_600, "min": 60, "m": 60, "s": 1}
 _PART = r"(\d+(?:\.\d+)?)\s?(d|h|min|m|s)"
 _DURATION = re.compile(rf"(?:{_PART})+")
+MAX_CHARS = 32  # of a number with a unit
 _UP_TO_ONE = re.compile(r"<=? 1$")
 _PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s?(?:%|percent)")
 
@@ -44,7 +45,7 @@ def read(raw: Json, unit: Unit) -> Json:
     Raises:
         ConfigError: a unit that this parameter does not have.
     """
-    if not isinstance(raw, str):
+    if not isinstance(raw, str) or len(raw) > MAX_CHARS:
         return raw
     written = raw.strip()
     if match := _PERCENT.fullmatch(written):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from trainwarden.config.model import Problem, canonical, nearest, shown
+from trainwarden.config.model import Problem, canonical, nearest, shown, text
 from trainwarden.config.units import read, unit_of
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Mode, Severity
@@ -26,6 +28,18 @@ SPELLINGS = (
     "severity",
 )
 SWITCH_OFF = frozenset({"off", "none", "false", "no", "0", "disabled"})
+# Telephone numbers begin with a plus and addresses may hold one: split before known words only.
+_BETWEEN_ACTIONS = re.compile(
+    r"\+(?=(?:stop|notify|none)(?:\+|$)|email:|sms:)|[,;\s]+", re.IGNORECASE
+)
+# A manifest may come from anybody, and all of this is kept in one item of the ledger.
+MAX_PROBLEMS = 30  # of one source
+MAX_ENTRIES = 100
+MAX_ACTIONS = 10
+MAX_VALUE_BYTES = 1_024
+MAX_SHOWN = 320
+_LAST_STEP = 10**15
+T = TypeVar("T")
 _LISTED = re.compile(r"[+,;\s]+")
 
 
@@ -67,11 +81,24 @@ class Source:
     plus_separates: bool = False
 
     def reject(
-        self, key: str, found: object, expected: str, choices: Iterable[str] = (), like: str = ""
+        self, key: str, found: object, expected: str, choices: Collection[str] = (), like: str = ""
     ) -> None:
         """Note a problem; ``choices`` are the right ones, ``like`` what to compare with them."""
-        near = nearest(like or str(found), choices)
-        self.problems.append(Problem(self.name, key, shown(found), expected, near))
+        if len(self.problems) < MAX_PROBLEMS:
+            near = nearest(like or str(found), choices) if choices else ""
+            where = text(key, MAX_SHOWN)
+            self.problems.append(Problem(self.name, where, shown(found), expected, near))
+        elif len(self.problems) == MAX_PROBLEMS:
+            least = f"at most {MAX_PROBLEMS} problems"
+            self.problems.append(Problem(self.name, "", "still more", least))
+
+    def first(self, where: str, entries: Sequence[T]) -> Sequence[T]:
+        """Return as many entries as are read: a document may come from anybody."""
+        if len(entries) > MAX_ENTRIES:
+            self.reject(
+                where, len(entries), f"at most {MAX_ENTRIES} entries (the others are skipped)"
+            )
+        return entries[:MAX_ENTRIES]
 
     def choose(self, key: str) -> None:
         """Add a rule to the chosen ones."""
@@ -85,7 +112,7 @@ class Source:
 
     def set_all(self, where: str, wish: Wish, settings: Mapping[str, Json]) -> None:
         """Check settings one by one; a wrong one is noted, the others take effect."""
-        for name, value in settings.items():
+        for name, value in self.first(where, list(settings.items())):
             self.set(f"{where} {name}".strip(), wish, name, value)
 
     def set(self, where: str, wish: Wish, name: str, value: Json) -> None:
@@ -113,7 +140,10 @@ class Source:
             value = value.split("+")
         number = read(value, unit_of(parameter))
         checked = getattr(build(rule, {parameter.name: number}), parameter.name)
-        return list(checked) if isinstance(checked, tuple) else checked
+        plain = list(checked) if isinstance(checked, tuple) else checked
+        if len(json.dumps(plain)) > MAX_VALUE_BYTES:
+            raise ConfigError(f"a value of at most {MAX_VALUE_BYTES} bytes", shown(value))
+        return plain
 
 
 def listed(value: Json) -> list[str]:
@@ -124,10 +154,12 @@ def listed(value: Json) -> list[str]:
 
 
 def _actions(value: Json) -> tuple[str, ...]:
-    words: list[str] = []
-    # A telephone number begins with the separator.
-    for word in value if isinstance(value, list | tuple) else re.split(r"[,;\s]+", str(value)):
-        words.extend([str(word)] if ":" in str(word) else listed(word))
+    if isinstance(value, list | tuple):
+        words = [str(word) for word in value]
+    else:
+        words = [word for word in _BETWEEN_ACTIONS.split(str(value)) if word]
+    if len(words) > MAX_ACTIONS or any(len(word) > MAX_SHOWN for word in words):
+        raise ConfigError(f"at most {MAX_ACTIONS} actions", shown(value))
     for word in words:
         kind, _, address = word.partition(":")
         if word in ACTIONS or (kind == "email" and ADDRESS.fullmatch(address)):
@@ -143,7 +175,7 @@ def _step(least: int) -> Callable[[Json], int]:
             number = int(str(value).strip())
         except ValueError:
             number = least - 1
-        if isinstance(value, bool) or number < least:
+        if isinstance(value, bool) or not least <= number <= _LAST_STEP:
             raise ConfigError(f"a whole number of steps ≥ {least}", repr(value))
         return number
 
@@ -154,7 +186,7 @@ def _modes(value: Json) -> tuple[str, ...]:
     words = [word.upper() for word in listed(value)]
     if not words or any(word not in Mode.__members__ for word in words):
         raise ConfigError("modes like TRAIN or TRAIN+EVAL", repr(value))
-    return tuple(words)
+    return tuple(dict.fromkeys(words))
 
 
 def _severity(value: Json) -> str:
