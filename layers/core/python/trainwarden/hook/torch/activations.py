@@ -41,8 +41,6 @@ class Activations:
         self._session, self._roots = session, roots
         self._handles: list[RemovableHandle] = []
         self._calls: dict[int, int] = {}
-        self._targets = 0
-        self._refused = False
         self.depths: dict[int, int] = {}
         self._has_conv1d = False
 
@@ -51,33 +49,34 @@ class Activations:
         """True while hooks are on the modules."""
         return bool(self._handles)
 
-    def attach(self, draft: Draft) -> None:
-        """Put hooks on the modules for the next forward pass."""
+    def attach(self, draft: Draft, prefix: str) -> None:
+        """Put hooks on the modules of one root for its next forward pass."""
         self.detach()
-        self._calls, self._targets = {}, 0
-        if self._refused:
-            return
-        modules = modules_of(self._roots)
+        self._calls = {}
+        modules = modules_of({prefix: self._roots[prefix]})
         self._has_conv1d = any(isinstance(module, nn.Conv1d) for _, module in modules)
+        compiled = tuple(path for path, module in modules if _is_compiled(module))
         for path, module in modules:
             target = self._is_target(path, module)
-            if not self.depths and (target or module._parameters):  # noqa: SLF001 - no recursion
+            if any(
+                path == outer or not outer or path.startswith(f"{outer}.") for outer in compiled
+            ):
+                if target:
+                    self._refuse()
+                continue
+            if id(module) not in self.depths and (target or module._parameters):  # noqa: SLF001 - no recursion
                 entered = Callback(self._session, self._entered)
                 self._handles.append(module.register_forward_pre_hook(entered))
             if target and self._session.options.wants(Collection.ACTIVATIONS, f"activation/{path}"):
                 done = Callback(self._session, partial(self._computed, draft, path))
                 self._handles.append(module.register_forward_hook(done))
-                self._targets += 1
 
-    def finish(self) -> None:
-        """The forward pass is over: take the hooks out, and notice if none was called."""
-        if self._targets and not self._calls and self._handles:
-            self._refused = True
+    def _refuse(self) -> None:
+        if Collection.ACTIVATIONS in self._session.options.collections:
             self._session.say(
-                "activations are not captured: a compiled model does not call the hooks of its "
-                "modules; watch activations in a run without torch.compile"
+                "activations are not captured: torch.compile does not call the hooks of the "
+                "modules inside; for activations, train some steps without it"
             )
-        self.detach()
 
     def detach(self) -> None:
         """Take all hooks out."""
@@ -129,6 +128,12 @@ class Activations:
         # Images (N, C, H, W) and vectors (N, F) have channels second, sequences (N, T, F) last.
         axis = 1 if dimensions in {2, 4, 5} or (dimensions == 3 and self._has_conv1d) else -1  # noqa: PLR2004 - see above
         return channels(found.array, axis, dtype=found.dtype)
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Say whether hooks inside would not be called, and would make it compile again."""
+    in_place = getattr(module, "_compiled_call_impl", None) is not None
+    return in_place or type(module).__name__ == "OptimizedModule"
 
 
 def _sample(output: torch.Tensor) -> tuple[torch.Tensor, bool]:

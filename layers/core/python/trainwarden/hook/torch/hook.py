@@ -273,8 +273,7 @@ def _roots(model: nn.Module | Mapping[str, nn.Module]) -> Roots:
     for name, root in roots.items():
         if not isinstance(root, nn.Module):
             raise BadInputError("a torch.nn.Module, or several by name", type(root).__name__, name)
-    # What torch.compile returns only wraps the module; the module's own hooks run all the same.
-    return {name: getattr(root, "_orig_mod", root) for name, root in roots.items()}
+    return roots
 
 
 def _optimizers(given: Any) -> list[Optimizer]:

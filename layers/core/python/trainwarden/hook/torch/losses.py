@@ -8,6 +8,7 @@ what ``backward()`` is called on, ``output.loss`` of the model, and the loss fun
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,10 +58,20 @@ class Tally:
     """Losses and labels of one saved step or one evaluation pass, before they are read.
 
     Tensors are kept, not numbers: reading one would wait for an accelerator.
+
+    Attributes:
+        losses: Name of the loss → a value and the batch size for each call.
+        roots: What ``backward()`` was called on.
+        sources: For each root, the loss function whose value it is alone; None if none is.
+        results: What loss functions returned, by name.
+        labels: Label tensor name → class → count.
+        batches: Forward passes.
     """
 
     losses: dict[str, list[tuple[torch.Tensor, int]]] = field(default_factory=dict)
     roots: list[torch.Tensor] = field(default_factory=list)
+    sources: list[str | None] = field(default_factory=list)
+    results: list[tuple[str, weakref.ref[torch.Tensor]]] = field(default_factory=list)
     labels: dict[str, dict[int, int]] = field(default_factory=dict)
     batches: int = 0
 
@@ -81,20 +92,30 @@ class Tally:
         total = sum(weight for _, weight in found)
         return math.fsum(float(value) * weight for value, weight in found) / total
 
+    def root(self, true: torch.Tensor) -> None:
+        """Add what ``backward()`` is called on, without loss scaling."""
+        if true.numel() != 1:
+            return
+        self.roots.append(true.detach().clone())
+        self.sources.append(
+            next((name for name, seen in self.results if _comes_from(true, seen())), None)
+        )
+        self.results.clear()
+
     def objective(self) -> float | None:
         """Sum of everything ``backward()`` was called on since the last update."""
         return math.fsum(float(root) for root in self.roots) if self.roots else None
 
     def split_last(self) -> Tally:
         """Take the last batch out: it was no evaluation."""
-        last = Tally(roots=self.roots, batches=1)
+        last = Tally(roots=self.roots, sources=self.sources, batches=1)
         for name, found in self.losses.items():
             if found:
                 last.losses[name] = [found.pop()]
         if self.batches <= 1:
             last.labels, self.labels = self.labels, {}
         self.losses = {name: found for name, found in self.losses.items() if found}
-        self.roots, self.batches = [], self.batches - 1
+        self.roots, self.sources, self.batches = [], [], self.batches - 1
         return last
 
     def count(self, name: str, target: Any) -> None:
@@ -185,7 +206,7 @@ class LossFinder:
     def scaled(self, loss: Any, result: Any) -> None:
         """Remember which loss GradScaler scaled, so that the true one is kept."""
         if self._tally() is not None and isinstance(loss, torch.Tensor):
-            self._scaled.append((result, loss.detach().clone()))
+            self._scaled.append((result, loss))
 
     def _around_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._session.guarded(self._started_backward, args[0] if args else kwargs.get("tensors"))
@@ -195,9 +216,7 @@ class LossFinder:
         tally = self._tally()
         if tally is not None:
             for root in tensors_in(roots, 1):
-                true = next((loss for scaled, loss in self._scaled if scaled is root), root)
-                if true.numel() == 1:
-                    tally.roots.append(true.detach().clone())
+                tally.root(next((loss for scaled, loss in self._scaled if scaled is root), root))
         self._scaled.clear()
 
     def _around_function(
@@ -220,6 +239,8 @@ class LossFinder:
         tally = self._tally()
         if tally is not None:
             tally.add(name, result, batch_size(inputs))
+            if isinstance(result, torch.Tensor):
+                tally.results.append((name, weakref.ref(result)))
             self._label(tally, target)
 
 
@@ -281,10 +302,8 @@ class LossReader:
         objective = tally.objective()
         if mode is Mode.TRAIN and objective is not None:
             self._trained = True
-            self._trusted = next(
-                (name for name, mean in found.items() if _is_objective(mean, objective, tally)),
-                None,
-            )
+            alone = len(set(tally.sources)) == 1
+            self._trusted = tally.sources[0] if alone else None
         trusted = self._trusted
         if trusted is None and not self._trained and len(found) == 1:
             trusted = next(iter(found))
@@ -293,12 +312,14 @@ class LossReader:
         return found if objective is None else {LOSS: objective, **found}
 
 
-def _is_objective(mean: float, objective: float, tally: Tally) -> bool:
-    """Say if the gradients came from this loss alone: as a mean or a sum over micro-batches."""
-    batches = len(tally.roots)
-    return any(math.isclose(mean * k, objective, rel_tol=1e-3) for k in (1, batches)) or (
-        not math.isfinite(objective) and not math.isfinite(mean)
-    )
+def _comes_from(root: torch.Tensor, result: torch.Tensor | None) -> bool:
+    """Say if ``root`` is ``result``, or ``result`` times or divided by something."""
+    if result is None or root is result:
+        return result is not None
+    node = root.grad_fn
+    if node is None or node.name() not in {"DivBackward0", "MulBackward0"}:
+        return False
+    return node.next_functions[0][0] is result.grad_fn
 
 
 def batch_size(arguments: Sequence[Any]) -> int:

@@ -133,7 +133,7 @@ class Steps:
         if self.mode is Mode.TRAIN and self._draft is not None and prefix not in self._forwarded:
             inputs = tensors_in((args, kwargs))
             self._batch(self._draft, Collection.INPUTS, f"{prefix}.input".strip("."), inputs)
-            self.activations.attach(self._draft)
+            self.activations.attach(self._draft, prefix)
         if prefix not in self._passing:
             after = Callback(self._session, partial(self._after_forward, prefix))
             self._passing[prefix] = module.register_forward_hook(after)
@@ -166,7 +166,7 @@ class Steps:
             self.losses.finder.watch_functions(on=True)
         if self.mode is Mode.TRAIN and self._draft is not None and prefix not in self._forwarded:
             self._forwarded.add(prefix)
-            self.activations.finish()
+            self.activations.detach()
             outputs = [tensor for tensor in tensors_in(output) if tensor is not own]
             self._batch(self._draft, Collection.OUTPUTS, f"{prefix}.output".strip("."), outputs)
 
@@ -181,10 +181,9 @@ class Steps:
 
     def _current_tally(self) -> Tally | None:
         """Where losses go now; None if nothing is saved."""
-        if not self._saw_forward:  # the model is not called through its root
-            training = any(root.training for root in self._roots.values())
-            if training is not (self.mode is Mode.TRAIN):
-                self._enter(training=training)
+        training = any(root.training for root in self._roots.values())
+        if training is not (self.mode is Mode.TRAIN) and not self._trains_in_eval:
+            self._enter(training=training)  # the model was not called through its root
         if self.mode is Mode.TRAIN:
             # Without gradients it is no training: a check of its own, or an RL rollout.
             return self._tally if self._draft is not None and torch.is_grad_enabled() else None
@@ -233,6 +232,12 @@ class Steps:
         self._captured.add(id(optimizer))
         self.activations.detach()
         self.losses.finder.watch_functions(on=False)
+        if not self._saw_forward:
+            self._session.say(
+                "inputs, outputs and activations are not captured: the model is not called "
+                "through the module that is watched; if it is compiled, watch what torch.compile "
+                "returned"
+            )
         scaled = self.scaler.state(optimizer)
         self.parameters.scan(self.activations.depths)
         self.parameters.capture(draft, self._share(optimizer), scaled.scaling)
