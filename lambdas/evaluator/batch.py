@@ -83,4 +83,4 @@ def notices(record: SQSRecord) -> Iterator[Notice]:
             job = keys.parse(key).job
         except KeyGrammarError:
             job = ""
-        yield Notice(job, key, obs.epoch(one.event_time.replace("Z", "+00:00")))
+        yield Notice(job, key, obs.epoch(one.event_time))

@@ -6,6 +6,7 @@ money for every job.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -42,8 +43,11 @@ def seconds(name: str, value: float) -> None:
 
 
 def epoch(moment: str) -> float:
-    """Return ISO 8601 text with an offset as seconds since the epoch."""
-    return datetime.fromisoformat(moment).timestamp()
+    """Return ISO 8601 text as seconds since the epoch, now if it cannot be read."""
+    try:
+        return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return time.time()
 
 
 class LoggedBatch(BatchProcessor):

@@ -155,6 +155,16 @@ def test_the_age_of_a_duplicate_is_no_lag(
     assert printed().metrics == {}
 
 
+def test_a_notice_with_an_odd_time_is_folded_like_any_other(
+    world: World, context: Context, printed: Run
+) -> None:
+    event = notices(world.manifest(), world.steps(0, obs(0)))
+    for record in event["Records"]:
+        record["body"] = record["body"].replace("2026-11-30T12:00:00.123Z", "yesterday")
+    assert failed(handler(event, context)) == []
+    assert printed().metrics["FoldLagSeconds"][0] < 60
+
+
 @pytest.mark.parametrize(
     "key",
     [
