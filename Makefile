@@ -26,7 +26,7 @@ install: $(STAMP)  ## only set up .venv, with the trainwarden, cdk's node and np
 demo: $(STAMP)  ## a sick training job is caught and stopped, a healthy one finishes
 	@$(BIN)/python -m trainwarden.embedded.demo
 
-test: $(STAMP) lint types unit infra deployed packaging  ## every check and test there is
+test: $(STAMP) lint types unit infra packaging deployed demo  ## every check and test there is
 	@echo "all checks and tests passed"
 
 check: $(STAMP) lint types unit  ## the fast part of the tests

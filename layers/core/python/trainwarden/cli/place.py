@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.embedded import launcher
+from trainwarden.embedded.settings import KEY
 from trainwarden.errors import BadInputError, NotFoundError
 from trainwarden.pipeline import judge_all
 from trainwarden.store.folder import FolderObjects
@@ -73,7 +74,7 @@ def resolve(at: str | None, *, stack: str | None, region: str | None, profile: s
     """
     stack = stack or os.environ.get("TRAINWARDEN_STACK") or DEFAULT_STACK
     if at is None:
-        at = os.environ.get("TRAINWARDEN_AT") or ("local" if _embedded_state() else "aws")
+        at = os.environ.get("TRAINWARDEN_AT") or ("local" if launcher.find(Path.cwd()) else "aws")
     if at == "aws":
         return _aws(stack, region, profile)
     if at == "local":
@@ -96,26 +97,13 @@ def _folder(root: Path) -> Place:
     return Place(f"the folder {root}", f"--at {root}", ledger, objects, refresh=refresh)
 
 
-def _embedded_state() -> Mapping[str, Any] | None:
-    path = Path(".trainwarden") / "state.json"
-    if not path.is_file():
-        return None
-    state = json.loads(path.read_text())
-    return state if isinstance(state, dict) else None
-
-
 def _local(stack: str) -> Place:
-    state = _embedded_state()
-    if state is None:
-        raise NotFoundError(
-            "no embedded AWS runs from this folder: start one with "
-            "`trainwarden local up` and `trainwarden local deploy`"
-        )
     import boto3
 
-    session = boto3.Session("test", "test", region_name=state.get("region", "us-east-1"))
-    endpoint = str(state["endpoint"])
-    return _deployed(session, endpoint, stack, f"the embedded AWS at {endpoint}", "--at local")
+    server = launcher.running(Path.cwd())
+    session = boto3.Session(KEY, KEY, region_name=server.region)
+    title = f"the embedded AWS at {server.endpoint}"
+    return _deployed(session, server.endpoint, stack, title, "--at local")
 
 
 def _aws(stack: str, region: str | None, profile: str | None) -> Place:
