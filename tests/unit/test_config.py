@@ -118,6 +118,18 @@ def test_an_address_that_nobody_listens_at_is_noted_and_everybody_is_told_instea
     assert resolve(tags=tags).notify == ("ml@exmaple.com",)
 
 
+def test_a_rules_own_address_that_nobody_listens_at_leaves_it_to_notify_everybody() -> None:
+    tags = {
+        "trainwarden:rule:Overfit": "action=email:ml@exmaple.com",
+        "trainwarden:rule:DeadRelu": "action=stop+email:ml@example.com",
+    }
+    config = resolve(tags=tags, defaults={"subscribers": ["ml@example.com"]})
+    actions = {spec.key: spec.actions for spec in config.rules}
+    assert actions["Overfit"] == ("notify",)
+    assert actions["DeadRelu"] == ("stop", "email:ml@example.com")
+    assert [(p.key, p.nearest) for p in config.problems] == [("Overfit", "ml@example.com")]
+
+
 def test_a_job_has_at_most_forty_rules_and_is_told_so() -> None:
     many = {f"DeadRelu{number}": {"rule": "DeadRelu"} for number in range(60)}
     config = resolve(tags={}, manifest_rules=many)

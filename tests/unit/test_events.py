@@ -105,6 +105,18 @@ def test_another_fact_has_another_id(change: dict[str, Json]) -> None:
     assert id_of(finding_event(replace(FINDING, **change))) != id_of(finding_event())
 
 
+def test_an_action_is_told_to_the_rules_own_addresses_too() -> None:
+    tags = {
+        "trainwarden:notify": "team@example.com",
+        "trainwarden:rule:Overfit": "action=stop+email:me@example.com",
+    }
+    event = events.action_taken(
+        samples.record(tags), kind="stop", rule="Overfit", result={"outcome": "stopped"}, time=1.0
+    )
+    assert event["detail"]["data"]["notify"] == ["team@example.com", "me@example.com"]
+    check(event)
+
+
 def test_another_job_or_run_has_another_id() -> None:
     one = id_of(finding_event())
     record = samples.RECORD

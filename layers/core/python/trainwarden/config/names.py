@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-
-from trainwarden.config.model import canonical, nearest
+from trainwarden.config.model import canonical
 from trainwarden.config.wishes import Source
 from trainwarden.rules import registry
 
@@ -71,11 +69,6 @@ class Names:
         """Make the key of a job's own instance of a rule known to stronger sources."""
         self._known.setdefault(canonical(key), (key, name))
 
-    def learn(self, keys: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
-        """``add`` for many."""
-        for key, name in dict(keys).items():
-            self.add(key, name)
-
     def reject(self, source: Source, where: str, word: str) -> None:
         """Note that no rule is called ``word``, and why, as far as that is known."""
         folded = canonical(word)
@@ -87,10 +80,6 @@ class Names:
         else:
             keys = sorted({key for key, _ in self._known.values()})
             source.reject(where, word, "the name of a rule", keys)
-
-    def nearest(self, word: str) -> str:
-        """Return the key or name most like ``word``."""
-        return nearest(word, sorted({key for key, _ in self._known.values()}))
 
 
 def rule_key(written: str, name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from trainwarden.config.debugger import check_hook_config, read_rule_configurations
 from trainwarden.config.documents import read_rules
 from trainwarden.config.model import JobConfig, Problem
 from trainwarden.config.names import Names
 from trainwarden.config.tags import muted, read_tags
-from trainwarden.config.wishes import Source
+from trainwarden.config.wishes import TOPIC, Source
 from trainwarden.engine import RuleSpec
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Mode, Severity
@@ -54,9 +55,11 @@ def resolve(
     running = _running(sources)
     if len(running) > MAX_RULES:
         tagged.reject("rules", len(running), f"at most {MAX_RULES} rules (the first ones run)")
-    rules = tuple(_spec(key, sources, tagged) for key in running[:MAX_RULES])
+    subscribers = _Subscribers(defaults.get("subscribers"), tagged)
+    specs = [_spec(key, sources, tagged) for key in running[:MAX_RULES]]
+    rules = tuple(subscribers.of_rule(spec) for spec in specs)
     silent = muted(tagged, names, said.mute)
-    heard = _subscribed(tagged, said.notify, defaults.get("subscribers"))
+    heard = subscribers.of_job(said.notify)
     problems: list[Problem] = []
     for source in (tagged, debugger, hook, script, deployed):
         problems.extend(source.problems)
@@ -114,15 +117,30 @@ def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec:
     )
 
 
-def _subscribed(tagged: Source, notify: Sequence[str], subscribers: Json) -> tuple[str, ...]:
-    """Return the addresses somebody listens at: a wrong one must not silence an alert."""
-    if not isinstance(subscribers, list | tuple):
-        return tuple(notify)
-    known = [str(address) for address in subscribers]
-    heard = []
-    for address in notify:
-        if address in known or address.startswith("trainwarden-"):
-            heard.append(address)
-        else:
-            tagged.reject("trainwarden:notify", address, "an address that is subscribed", known)
-    return tuple(heard)
+class _Subscribers:
+    """Who listens at all: an address that nobody listens at must not silence an alert."""
+
+    def __init__(self, known: Json, blame: Source) -> None:
+        self._known = [str(one) for one in known] if isinstance(known, list | tuple) else None
+        self._blame = blame
+
+    def heard(self, where: str, address: str) -> bool:
+        """Tell whether somebody listens; an address that nobody listens at is noted."""
+        if self._known is None or address in self._known or TOPIC.fullmatch(address):
+            return True
+        self._blame.reject(where, address, "an address that is subscribed", self._known)
+        return False
+
+    def of_job(self, notify: Sequence[str]) -> tuple[str, ...]:
+        """Return the job's addresses; none left means that everybody is told."""
+        return tuple(a for a in notify if self.heard("trainwarden:notify", a))
+
+    def of_rule(self, spec: RuleSpec) -> RuleSpec:
+        """Return the rule with its addresses; without them it still only notifies."""
+        actions = tuple(
+            action
+            if ":" not in action or self.heard(spec.key, action.partition(":")[2])
+            else "notify"
+            for action in spec.actions
+        )
+        return replace(spec, actions=tuple(dict.fromkeys(actions)))

@@ -80,12 +80,10 @@ class Source:
     problems: list[Problem] = field(default_factory=list)
     plus_separates: bool = False
 
-    def reject(
-        self, key: str, found: object, expected: str, choices: Collection[str] = (), like: str = ""
-    ) -> None:
-        """Note a problem; ``choices`` are the right ones, ``like`` what to compare with them."""
+    def reject(self, key: str, found: object, expected: str, choices: Collection[str] = ()) -> None:
+        """Note a problem; ``choices`` are the right ones."""
         if len(self.problems) < MAX_PROBLEMS:
-            near = nearest(like or str(found), choices) if choices else ""
+            near = nearest(str(found), choices) if choices else ""
             where = text(key, MAX_SHOWN)
             self.problems.append(Problem(self.name, where, shown(found), expected, near))
         elif len(self.problems) == MAX_PROBLEMS:

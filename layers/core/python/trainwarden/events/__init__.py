@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
+from trainwarden.config import JobConfig
 from trainwarden.events.strict import MAX_EVENT_BYTES, bounded, dumps, number, plain, size
 from trainwarden.model import Finding, Json, Severity, Status, Verdict
-from trainwarden.policy import Response
+from trainwarden.policy import Response, addresses
 from trainwarden.store.ports import JobRecord
 
 __all__ = [
@@ -149,6 +150,7 @@ def action_taken(
         "outcome": outcome,
         "reason": str(result.get("reason", "")),
         "details": more,
+        "notify": list(addresses(JobConfig.from_json(record.config), rule)),
         "muted": False,
     }
     return _event(ACTION_TAKEN, record, data, time, (kind, rule, outcome))
