@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+
 from trainwarden.config.model import canonical
 from trainwarden.config.wishes import Source
 from trainwarden.rules import registry
