@@ -35,6 +35,7 @@ _SINGLE = np.dtype(np.float32)
 _SUMS = [INDEX[name] for name in ("sum_d", "sum_d2", "sum_abs", "max_block_l2")]
 _SUMS += [INDEX[name] for name in ("u_sum", "u_sum2", "u_w2")]
 _SINGLE_ROUNDING = 1e-7  # above float32's 6e-8; what moves further was subnormal
+_RUN = 16  # elements; shorter runs are summed faster along the axes
 _CHANNELS = slice(INDEX["ch_n"], INDEX["ch_low"] + 1)
 
 EMPTY_ROW: FloatArray = np.full(WIDTH, np.nan)
@@ -198,9 +199,21 @@ def channels(x: Array, axis: int = 1, *, dtype: str = "") -> Channels:
         raise BadInputError(f"an axis of {x.ndim} dimensions", str(axis))
     positive = _positive(x, dtype or str(x.dtype))
     count = x.shape[axis]
-    others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
-    active: IntArray = np.asarray(np.sum(positive, axis=others, dtype=np.int64)).reshape(count)
-    return Channels(active, x.size // count if count else 0)
+    inner = int(np.prod(x.shape[axis % x.ndim + 1 :], dtype=np.int64))
+    return Channels(_counted(positive, count, inner), x.size // count if count else 0)
+
+
+def _counted(positive: Array, count: int, inner: int) -> IntArray:
+    """Count by channel; ``inner`` elements of a channel lie side by side."""
+    if positive.size == 0:
+        return np.zeros(count, dtype=np.int64)
+    if inner >= _RUN:
+        # Run by run is twice as fast as a sum over the axes around the channels.
+        begins = np.arange(0, positive.size, inner)
+        runs = np.add.reduceat(positive.reshape(-1), begins, dtype=np.int32)
+        positive, inner = runs, 1
+    active: IntArray = np.sum(positive.reshape(-1, count, inner), axis=(0, 2), dtype=np.int64)
+    return active
 
 
 def _positive(x: Array, dtype: str) -> Array:
