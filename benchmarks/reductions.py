@@ -1,6 +1,6 @@
 """What statistics cost: CPU time an element for each dtype, and a tensor as their number grows.
 
-    python benchmarks/statistics.py [--elements N]
+    python benchmarks/reductions.py [--elements N]
 
 Naive is what one writes first, eight passes over the array: mean, std, min, max, mean |x|, zeros,
 NaN, infinities. Ours are the 32 columns; with updates it also reads the previous value.
