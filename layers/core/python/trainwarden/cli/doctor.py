@@ -102,19 +102,25 @@ def _subscriptions(place: Place) -> Iterator[Check]:
 
 
 def _dead_letters(place: Place) -> Iterator[Check]:
-    sqs = place.client("sqs")
-    urls = {key: url for key, url in place.outputs.items() if key.endswith("DeadLettersUrl")}
-    for key, url in sorted(urls.items()):
-        wanted = ["ApproximateNumberOfMessages"]
-        count = int(
-            sqs.get_queue_attributes(QueueUrl=url, AttributeNames=wanted)["Attributes"][wanted[0]]
-        )
-        yield Check(
-            "dead letters",
-            "warning" if count else "ok",
-            f"{count} in {key.removesuffix('Url')}",
-            "look at the function's log, then redrive the queue" if count else None,
-        )
+    pages = place.client("cloudformation").get_paginator("list_stack_resources")
+    found = [
+        resource["PhysicalResourceId"]
+        for page in pages.paginate(StackName=place.stack)
+        for resource in page["StackResourceSummaries"]
+        if resource["ResourceType"] == "AWS::SQS::Queue"
+        and "DeadLetters" in resource["LogicalResourceId"]
+    ]
+    sqs, wanted = place.client("sqs"), "ApproximateNumberOfMessages"
+    full = {}
+    for url in found:
+        answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[wanted])
+        full[url.rpartition("/")[2]] = int(answer["Attributes"][wanted])
+    for name, count in full.items():
+        if count:
+            do = "look at the function's log, then redrive the queue"
+            yield Check("dead letters", "warning", f"{count} in {name}", do)
+    if not any(full.values()):
+        yield Check("dead letters", "ok", f"{len(found)} queues, all empty")
 
 
 def job(place: Place, name: str) -> Iterator[Check]:

@@ -32,6 +32,7 @@ class Place:
         session: boto3 session; None for a folder.
         endpoint: Endpoint of the embedded AWS; None on AWS.
         outputs: Outputs of the stack by name; empty for a folder.
+        stack: Name of the CloudFormation stack; empty for a folder.
         refresh: Judges what came since; on AWS the deployed evaluator does.
     """
 
@@ -43,6 +44,7 @@ class Place:
     endpoint: str | None = None
     outputs: Mapping[str, str] = field(default_factory=dict)
     refresh: Callable[[], None] = lambda: None
+    stack: str = ""
 
     def client(self, service: str) -> Any:
         """Make a boto3 client for this place.
@@ -134,6 +136,7 @@ def _deployed(
         session,
         endpoint,
         outputs,
+        stack=stack,
     )
 
 
