@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.hook.config import Options, Place, discover, environment, options
+from trainwarden.hook.config import Place, discover, environment
+from trainwarden.hook.options import Options, options
 from trainwarden.hook.schedule import Schedule
 from trainwarden.wire.identity import identity
 from trainwarden.wire.keys import job_name

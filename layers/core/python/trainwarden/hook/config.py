@@ -1,4 +1,4 @@
-"""What the user asked for, checked, and what the environment says: job, bucket, rank.
+"""What the environment says: job, bucket, rank.
 
 The only module of the hook that reads environment variables and SageMaker's files. Nothing here
 touches the network: ``destination.py`` does, in the background.
@@ -6,7 +6,6 @@ touches the network: ``destination.py`` does, in the background.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -18,162 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwarden.errors import ConfigError, KeyGrammarError
-from trainwarden.hook.schedule import Schedule
-from trainwarden.model import Collection, Json
+from trainwarden.model import Json
 from trainwarden.wire.identity import NONCE_VARIABLE, identity
 from trainwarden.wire.keys import MAX_JOB_CHARS, MAX_WORKER, job_name
 
 OUT_VARIABLE = "TRAINWARDEN_OUT"
 OUT_HYPERPARAMETER = "trainwarden_out"
 LOCAL_OUT = ".trainwarden/runs"
-COLLECTIONS = (
-    Collection.WEIGHTS,
-    Collection.BIASES,
-    Collection.GRADIENTS,
-    Collection.ACTIVATIONS,
-    Collection.INPUTS,
-    Collection.OUTPUTS,
-    Collection.LABELS,
-    Collection.LOSSES,
-    Collection.OPTIMIZER,
-)
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What ``watch`` was asked for, checked. The arguments are described in docs/hook.md.
-
-    Attributes:
-        collections: What is captured.
-        schedule: Which steps are saved.
-        include: Capture only tensors whose name one of these matches; empty for all.
-        exclude: Never capture tensors whose name one of these matches.
-        updates: Compare weights with the previous saved step: needs a copy of the weights.
-        activation_modules: Paths of modules whose output is an activation; None for all
-            modules that are activation functions.
-        evaluation: Save one observation for each evaluation pass.
-        rules: Rule configuration for the manifest.
-        strict: Raise instead of warning, and wait for the upload when closing.
-        close_timeout_s: How long ``close`` may wait for the last uploads.
-        max_pending_bytes: What may wait for upload before the oldest is dropped.
-    """
-
-    collections: frozenset[str] = frozenset(str(name) for name in COLLECTIONS)
-    schedule: Schedule = field(default_factory=Schedule)
-    include: tuple[re.Pattern[str], ...] = ()
-    exclude: tuple[re.Pattern[str], ...] = ()
-    updates: bool = True
-    activation_modules: re.Pattern[str] | None = None
-    evaluation: bool = True
-    rules: Json = field(default_factory=dict)
-    strict: bool = False
-    close_timeout_s: float = 20.0
-    max_pending_bytes: int = 64 * 1024 * 1024
-
-    def wants(self, collection: str, name: str) -> bool:
-        """Say whether tensor ``name`` of ``collection`` is captured."""
-        if collection not in self.collections:
-            return False
-        if self.include and not any(pattern.search(name) for pattern in self.include):
-            return False
-        return not any(pattern.search(name) for pattern in self.exclude)
-
-    def to_json(self) -> dict[str, Json]:
-        """Describe the capture in the manifest."""
-        return {
-            "collections": sorted(self.collections),
-            "save_interval": self.schedule.interval,
-            "dense_steps": self.schedule.dense,
-            "start_step": self.schedule.start,
-            "end_step": self.schedule.end,
-            "include": [pattern.pattern for pattern in self.include],
-            "exclude": [pattern.pattern for pattern in self.exclude],
-            "updates": self.updates,
-            "evaluation": self.evaluation,
-        }
-
-
-def options(given: Mapping[str, Json], *, report: Report) -> Options:
-    """Check the keyword arguments of ``watch``.
-
-    Args:
-        given: Argument name → value, as given; None means the default.
-        report: Called with each problem; the default is used in place of what is wrong. It may
-            raise instead.
-    """
-    asked = {name: value for name, value in given.items() if value is not None}
-    checked: dict[str, Json] = {}
-    for name, read in _READERS.items():
-        if name in asked:
-            try:
-                checked[name] = read(asked[name])
-            except ConfigError as error:
-                report(f"watch({name}=…): {error}")
-    names = {
-        "save_interval": "interval",
-        "dense_steps": "dense",
-        "start_step": "start",
-        "end_step": "end",
-    }
-    try:
-        schedule = Schedule(**{names[name]: asked[name] for name in names if name in asked})
-    except ConfigError as error:
-        report(f"watch(): {error}")
-        schedule = Schedule()
-    return Options(schedule=schedule, **checked)
-
-
-def _collections(value: Json) -> frozenset[str]:
-    known = [str(name) for name in COLLECTIONS]
-    names = [str(name) for name in ([value] if isinstance(value, str) else value)]
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise ConfigError(
-                f"collections out of {', '.join(known)}",
-                repr(name),
-                f"did you mean {near[0]!r}?" if near else "",
-            )
-    return frozenset(names)
-
-
-def _patterns(value: Json) -> tuple[re.Pattern[str], ...]:
-    return tuple(_pattern(text) for text in ([value] if isinstance(value, str) else value))
-
-
-def _pattern(text: Json) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except (re.error, TypeError) as error:
-        raise ConfigError("a regular expression", repr(text), str(error)) from error
-
-
-def _json(value: Json) -> Json:
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ConfigError("rules made of names, numbers, lists and dicts", str(error)) from error
-
-
-def _positive(value: Json) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:  # noqa: PLR2004 - any bound
-        raise ConfigError("a number of at least 0", repr(value))
-    return float(value)
-
-
-_READERS: Mapping[str, Callable[[Json], Json]] = {
-    "collections": _collections,
-    "include": _patterns,
-    "exclude": _patterns,
-    "updates": bool,
-    "activation_modules": _pattern,
-    "evaluation": bool,
-    "rules": _json,
-    "strict": bool,
-    "close_timeout_s": _positive,
-    "max_pending_bytes": lambda value: int(_positive(value)),
-}
 
 
 @dataclass(frozen=True)

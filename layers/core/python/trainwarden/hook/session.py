@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trainwarden.errors import TrainwardenError
-from trainwarden.hook.config import Options, Place
+from trainwarden.hook.config import Place
 from trainwarden.hook.destination import open_store
+from trainwarden.hook.options import Options
 from trainwarden.hook.uploader import Limits, Uploader
 from trainwarden.model import (
     Channels,
@@ -218,7 +219,7 @@ class Session:
             self.stop_requested = True
             self.say(f"the loop is asked to end after a checkpoint: {control.reason}")
             if self.on_stop is not None:
-                self.on_stop(control.reason)
+                self.guarded(self.on_stop, control.reason)
 
     # ---- the way out ----------------------------------------------------------------------
 

@@ -1,10 +1,7 @@
 """Background upload: bounded memory, retries, gap-free numbers; training never waits for it.
 
-The training thread only appends to a deque and puts a token into a ``SimpleQueue``. Both may be
-done in a signal handler that interrupted the very same call, so there is no lock to deadlock on.
-Everything else happens in one daemon thread:
-
-    manifest (before the first object, and when the layout grew) → steps objects → end object
+The training thread only appends to ``Waiting`` and puts a token into a ``SimpleQueue``, which is
+safe in a signal handler too. Everything else happens in one daemon thread.
 
 An object gets its number just before the first PUT and is put again, byte for byte, until it is
 stored; so numbers have no gaps whatever fails. What does not fit into memory meanwhile is dropped,
@@ -17,26 +14,22 @@ import os
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainwarden.errors import (
     BadInputError,
-    KeyGrammarError,
     MalformedObjectError,
     RetryableError,
     TrainwardenError,
 )
-from trainwarden.model import Layout, Observation
+from trainwarden.hook.sender import Sender, Sending
+from trainwarden.hook.waiting import Waiting
+from trainwarden.model import Observation
 from trainwarden.store.ports import ObjectStore
-from trainwarden.wire.codec import StepsObject, encode
-from trainwarden.wire.control import MAX_CONTROL_BYTES, Control
-from trainwarden.wire.keys import EndKey, ManifestKey, StepsKey, control_key, parse, steps_prefix
-from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, End, Manifest
-
-_OVERHEAD_BYTES = 512  # header, scalars and Python objects of one observation, roughly
+from trainwarden.wire.control import Control
+from trainwarden.wire.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -65,21 +58,12 @@ class Limits:
     control_s: float = 20.0
 
 
-@dataclass
-class _Sending:
-    """The object that has its number; it is put until it is stored."""
-
-    seq: int
-    body: bytes
-    layout: Layout
-
-
 class Uploader:
     """Uploads one worker's observations, then its end object.
 
     Args:
         open_store: Opens the destination; called in the background, again after an error.
-        manifest: Without its layout, which comes with the observations; job and run are final.
+        manifest: Without its layout, which comes with the observations.
         worker: Rank of this process; rank 0 writes the manifest.
         limits: When is sent, how much may wait.
         report: Told each kind of trouble once, in one sentence, and that it is over.
@@ -101,43 +85,28 @@ class Uploader:
         self.stored_all = False
         self._open_store, self._manifest, self._worker = open_store, manifest, worker
         self._limits, self._report, self._on_control = limits or Limits(), report, on_control
-        self._waiting: deque[tuple[int, float, Observation]] = deque()
+        self._waiting = Waiting(self._limits.pending_bytes)
         self._tokens: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
-        # Two counters with one writer each instead of one with two: no lock is needed.
-        self._bytes_in = self._bytes_out = self._bytes_dropped = 0
-        self._news: deque[tuple[str, int]] = deque()  # drops to be counted in the next object
         self._reason, self._over, self._hurried = "", False, False
-        self._store: ObjectStore | None = None
-        self._written = Layout()
-        self._manifest_put = False
-        self._seq = 0
-        self._sending: _Sending | None = None
+        self._sender: Sender | None = None
+        self._sending: Sending | None = None
         self._flushes: list[threading.Event] = []
         self._failures, self._not_before = 0, 0.0
-        self._flush_s, self._control_at, self._control_seen = self._limits.first_flush_s, 0.0, 0
+        self._flush_s, self._control_at = self._limits.first_flush_s, 0.0
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="trainwarden", daemon=True)
         self._thread.start()
 
-    # ---- called by the training thread, also from signal handlers -------------------------
+    # ---- called by the training thread, also from signal handlers ----
 
     def submit(self, observation: Observation) -> None:
         """Hand over an observation; drops the oldest waiting ones if too much waits."""
-        size = observation.stats.nbytes + _OVERHEAD_BYTES
-        self._bytes_in += size
-        self._waiting.append((size, time.monotonic(), observation))
-        while self._bytes_in - self._bytes_out - self._bytes_dropped > self._limits.pending_bytes:
-            try:
-                dropped, _, _ = self._waiting.popleft()
-            except IndexError:
-                break
-            self._bytes_dropped += dropped
-            self.count("steps")
+        self._waiting.push(observation)
         self._tokens.put(None)
 
     def count(self, reason: str, number: int = 1) -> None:
         """Count something that could not be saved; told in the next object."""
-        self._news.append((reason, number))
+        self._waiting.count(reason, number)
 
     def flush(self, timeout_s: float) -> bool:
         """Send what waits now; True if all of it was stored within ``timeout_s``."""
@@ -160,7 +129,7 @@ class Uploader:
         """False in a forked child, and after the end or a crash of the thread."""
         return self._pid == os.getpid() and self._thread.is_alive()
 
-    # ---- the background thread ------------------------------------------------------------
+    # ---- the background thread ----
 
     def _run(self) -> None:
         try:
@@ -183,7 +152,7 @@ class Uploader:
         if self._sending or self._due(now):
             until = max(self._not_before, now)
         elif self._waiting:
-            until = min(until, self._first_since() + self._flush_s)
+            until = min(until, self._waiting.since + self._flush_s)
         with suppress(queue.Empty):
             token = self._tokens.get(timeout=max(until - now, 0.0))
             while True:
@@ -191,22 +160,15 @@ class Uploader:
                     self._flushes.append(token)
                 token = self._tokens.get_nowait()
 
-    def _first_since(self) -> float:
-        try:
-            return self._waiting[0][1]
-        except IndexError:  # the training thread dropped it just now
-            return time.monotonic()
-
     def _due(self, now: float) -> bool:
         if self._reason or (self._flushes and self._waiting):
             return True
         if not self._waiting:
             return False
-        waits = self._bytes_in - self._bytes_out - self._bytes_dropped
         return (
             len(self._waiting) >= self._limits.flush_steps
-            or waits >= self._limits.flush_bytes
-            or now - self._first_since() >= self._flush_s
+            or self._waiting.size >= self._limits.flush_bytes
+            or now - self._waiting.since >= self._flush_s
         )
 
     def _work(self) -> None:
@@ -227,150 +189,74 @@ class Uploader:
         except (RetryableError, BadInputError) as error:
             self._failed(error)
 
+    def _opened(self) -> Sender:
+        if self._sender is None:
+            sender = Sender(self._open_store(), self._manifest, self._worker)
+            if sender.resume():
+                self.count("restarts")
+            self._sender = sender
+        return self._sender
+
     def _send(self) -> bool:
         """Put one object; False if nothing waits."""
-        store = self._opened()
-        self._sending = self._sending or self._next_object()
-        sending = self._sending
-        if sending is None:
+        sender = self._opened()
+        self._sending = self._sending or self._next_object(sender)
+        if self._sending is None:
             return False
-        self._put_manifest(store, sending.layout)
-        store.put(str(StepsKey(self._manifest.job, self._worker, sending.seq)), sending.body)
-        self._seq, self._sending = sending.seq + 1, None
+        sender.send(self._sending)
+        self._sending = None
         self._flush_s = min(self._flush_s * 2, self._limits.flush_s)
         return True
 
-    def _opened(self) -> ObjectStore:
-        if self._store is None:
-            store = self._open_store()
-            self._resume(store)
-            self._store = store
-        return self._store
-
-    def _resume(self, store: ObjectStore) -> None:
-        """Continue the numbers, and the run, of an earlier start of the same job."""
-        job, last = self._manifest.job, -1
-        try:
-            for text in store.keys(steps_prefix(job, self._worker)):
-                with suppress(KeyGrammarError):
-                    key = parse(text)
-                    last = max(last, key.seq if isinstance(key, StepsKey) else -1)
-            if last < 0:
-                return
-            body = store.get(str(ManifestKey(job)), max_bytes=MAX_MANIFEST_BYTES)
-            earlier = Manifest.from_bytes(body) if body else None
-        except (BadInputError, MalformedObjectError):
-            return  # the role may write only: a job that starts for the first time has no objects
-        self._seq = last + 1
-        self.count("restarts")
-        if earlier and earlier.identity == self._manifest.identity:
-            self._manifest = replace(self._manifest, run=earlier.run, created=earlier.created)
-            self._written, self._manifest_put = earlier.layout, True
-
-    def _put_manifest(self, store: ObjectStore, layout: Layout) -> None:
-        """Put the manifest if a reader of the next object would not find its rows in it."""
-        have, need = self._written.tensors, layout.tensors
-        known = have is need or have[: len(need)] == need
-        if self._worker or (self._manifest_put and known):
-            return
-        manifest = replace(self._manifest, layout=layout)
-        store.put(str(ManifestKey(manifest.job)), manifest.to_bytes())
-        self._written, self._manifest_put = layout, True
-
-    def _next_object(self) -> _Sending | None:
+    def _next_object(self, sender: Sender) -> Sending | None:
         """Take what waits, as much as one object holds, and give it the next number."""
-        taken: list[tuple[int, float, Observation]] = []
-        size = 0
-        while self._waiting and len(taken) < self._limits.flush_steps:
-            if taken and size + self._waiting[0][0] > self._limits.flush_bytes:
-                break
-            try:
-                taken.append(self._waiting.popleft())
-            except IndexError:  # the training thread dropped it just now
-                break
-            size += taken[-1][0]
-            self._bytes_out += taken[-1][0]
+        limits = self._limits
+        taken = self._waiting.take(most=limits.flush_steps, size=limits.flush_bytes)
         while taken:
-            dropped = self._counted()
-            observations = tuple(observation for _, _, observation in taken)
+            dropped = self._waiting.news()
             try:
-                body = self._encode(observations, dropped)
-                self._total(dropped)
-                return _Sending(self._seq, body, observations[-1].layout)
+                sending = sender.prepare(tuple(item.observation for item in taken), dropped)
             except MalformedObjectError as error:
-                self._news.extend(dropped.items())
+                for reason, number in dropped.items():
+                    self.count(reason, number)
                 if len(taken) == 1:
                     self.count("unwritable")
                     self._report(f"a saved step could not be written: {error}")
                 # Halves until the one that no object can hold is alone.
-                kept = len(taken) // 2
-                for one in reversed(taken[kept:] if kept else []):
-                    self._bytes_out -= one[0]
-                    self._waiting.appendleft(one)
-                taken = taken[:kept]
+                half = len(taken) // 2
+                if half:
+                    self._waiting.give_back(taken[half:])
+                taken = taken[:half]
+            else:
+                self._total(dropped)
+                return sending
         return None
-
-    def _encode(self, observations: tuple[Observation, ...], dropped: Mapping[str, int]) -> bytes:
-        return encode(
-            StepsObject(
-                job=self._manifest.job,
-                worker=self._worker,
-                seq=self._seq,
-                run=self._manifest.run,
-                observations=observations,
-                dropped=dropped,
-            )
-        )
-
-    def _counted(self) -> dict[str, int]:
-        """Take the news of what was dropped."""
-        found: dict[str, int] = {}
-        for _ in range(len(self._news)):
-            reason, number = self._news.popleft()
-            found[reason] = found.get(reason, 0) + number
-        return found
 
     def _total(self, dropped: Mapping[str, int]) -> None:
         for reason, number in dropped.items():
             self.counters[reason] = self.counters.get(reason, 0) + number
 
     def _end(self) -> None:
-        store = self._opened()
-        self._put_manifest(store, self._written)
-        self._total(self._counted())
-        end = End(
-            job=self._manifest.job,
-            worker=self._worker,
-            run=self._manifest.run,
-            last_seq=self._seq - 1,
-            reason=self._reason,
-            time=time.time(),
-            counters=self.counters,
-        )
-        store.put(str(EndKey(end.job, end.worker)), end.to_bytes())
+        sender = self._opened()
+        self._total(self._waiting.news())
+        sender.end(self._reason, self.counters)
         self.stored_all = self._over = True
 
     def _look_at_control(self) -> None:
-        if self._on_control is None or not self._manifest_put:
+        if self._on_control is None or self._sender is None:
             return
-        try:
-            key = control_key(self._manifest.job)
-            body = self._opened().get(key, max_bytes=MAX_CONTROL_BYTES)
-            control = Control.from_bytes(body) if body else None
-        except (BadInputError, RetryableError):
-            return  # the role may write only, or somebody wrote nonsense: there is no advice
-        if control and control.version > self._control_seen:
-            self._control_seen = control.version
-            self._on_control(control)
+        with suppress(RetryableError):  # advice can wait
+            control = self._sender.advice()
+            if control is not None:
+                self._on_control(control)
 
     def _failed(self, error: RetryableError | BadInputError) -> None:
         self._failures += 1
         refused = isinstance(error, BadInputError)
         pause = self._limits.retry_s * 2 ** min(self._failures - 1, 20)
         # What is refused may be allowed later (a policy, new credentials), but seldom in seconds.
-        self._not_before = time.monotonic() + min(
-            pause * (4 if refused else 1), self._limits.max_retry_s
-        )
+        pause = min(pause * (4 if refused else 1), self._limits.max_retry_s)
+        self._not_before = time.monotonic() + pause
         self.counters["retries"] = self.counters.get("retries", 0) + 1
         if self._reason and self._hurried and refused:
             self._over = True  # refused at the very end: nothing will change while we wait

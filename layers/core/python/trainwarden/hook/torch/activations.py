@@ -6,7 +6,6 @@ inside the hook: the next module may work in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.batches import sample_of
 from trainwarden.hook.torch.callbacks import Callback
 from trainwarden.hook.torch.parameters import Roots, measure, modules_of
 from trainwarden.hook.torch.views import View, dtype_name, view
@@ -23,7 +23,6 @@ from trainwarden.model import Channels, Collection, TensorInfo
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.reductions import Tensor, channel_columns, channels
 
-MAX_ELEMENTS = 2**16  # of one activation; beyond it whole samples of the batch are left out
 MAX_CALLS = 4  # of one module in one forward pass: a ReLU used twice has two rows
 _RELU_LIKE = (nn.ReLU, nn.ReLU6, nn.Threshold)
 _NOT_FUNCTIONS = (nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin)
@@ -102,7 +101,7 @@ class Activations:
         if not isinstance(output, torch.Tensor) or call >= MAX_CALLS:
             return
         name = f"activation/{path}" + (f":{call}" if call else "")
-        sample, sampled = _sample(output)
+        sample, sampled = sample_of(output)
         found = view(sample)
         if found is None:
             return
@@ -136,15 +135,6 @@ def _is_compiled(module: nn.Module) -> bool:
     return in_place or type(module).__name__ == "OptimizedModule"
 
 
-def _sample(output: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """Return whole samples of a batch, evenly spread, so that no more than a limit is read."""
-    elements, batch = output.numel(), output.shape[0] if output.dim() > 1 else 1
-    if elements <= MAX_ELEMENTS or batch == 1:
-        return output, False
-    kept = max(1, batch * MAX_ELEMENTS // elements)
-    return output.detach()[:: -(-batch // kept)], True
-
-
 def _bounds(module: nn.Module) -> tuple[float, float] | None:
     """Return where an activation function counts as saturated; None if it does not saturate."""
     if isinstance(module, nn.Sigmoid | nn.Hardsigmoid):
@@ -154,30 +144,3 @@ def _bounds(module: nn.Module) -> tuple[float, float] | None:
     if isinstance(module, nn.Hardtanh):  # ReLU6 is one
         return float(module.min_val), float(module.max_val)
     return None
-
-
-def rows_of(
-    session: Session,
-    collection: str,
-    prefix: str,
-    tensors: Sequence[torch.Tensor],
-    *,
-    numbered: bool = True,
-) -> list[tuple[int, Tensor]]:
-    """Return row and elements of those tensors of a batch, or of the user's, that are wanted."""
-    found = []
-    for position, tensor in enumerate(tensors):
-        name = f"{prefix}/{position}" if numbered else prefix
-        if numbered and not session.options.wants(str(collection), name):
-            continue
-        sample, _ = _sample(tensor)
-        seen = view(sample)
-        if seen is not None:
-            info = TensorInfo(
-                name=name,
-                collection=str(collection),
-                shape=tuple(tensor.shape[1:]) if numbered else tuple(tensor.shape),
-                dtype=dtype_name(tensor.dtype),
-            )
-            found.append((session.row(info), Tensor(seen.array, seen.dtype)))
-    return found

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.hook import config
 from trainwarden.hook.exits import EXITS, reason_of
+from trainwarden.hook.options import Options, options
 from trainwarden.hook.session import Session, say
 from trainwarden.hook.torch.parameters import Roots
 from trainwarden.hook.torch.steps import Steps
@@ -83,7 +84,7 @@ class Hook:
         known = known.detach()
         if isinstance(value, torch.Tensor) and known.numel() == 1:
             known = known.clone()
-        steps.record(str(name), known, str(collection))
+        steps.drafts.record(str(name), known, str(collection), steps.mode)
 
     def loss(self, *args: Any, **kwargs: Any) -> Any:
         """Call the ``loss_fn`` given to ``watch`` and keep its value: for plain functions."""
@@ -216,10 +217,10 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         "max_pending_bytes": max_pending_bytes,
     }
     try:
-        options, place = _settings(asked, job, out, strict=strict)
+        settings, place = _settings(asked, job, out, strict=strict)
         if place.worker:
             return Hook(None, None, loss_fn)  # data parallel: rank 0 has the same gradients
-        session = _session(options, place, _store, _limits)
+        session = _session(settings, place, _store, _limits)
         steps = Steps(session, _roots(model), _optimizers(optimizer), loss_fn)
         session.on_stop, session.detach, session.prepare = on_stop, steps.detach, steps.settle
         session.finish = steps.finish
@@ -235,17 +236,17 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
 
 def _settings(
     asked: Mapping[str, Json], job: str | None, out: str | os.PathLike[str] | None, *, strict: bool
-) -> tuple[config.Options, config.Place]:
+) -> tuple[Options, config.Place]:
     def report(message: str) -> None:
         if strict:
             raise ConfigError("arguments of watch()", message)
         say(message)
 
-    return config.options(asked, report=report), config.discover(job, out, report=report)
+    return options(asked, report=report), config.discover(job, out, report=report)
 
 
 def _session(
-    options: config.Options,
+    settings: Options,
     place: config.Place,
     store: ObjectStore | None,
     limits: Limits | None,
@@ -259,7 +260,7 @@ def _session(
             )
     extra = {"torch": torch.__version__, "cuda": torch.version.cuda or ""}
     return Session(
-        options,
+        settings,
         place,
         framework=f"torch {torch.__version__}",
         environment=config.environment(extra, place),

@@ -7,14 +7,11 @@ what ``backward()`` is called on, ``output.loss`` of the model, and the loss fun
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -22,13 +19,11 @@ from torch.utils.hooks import RemovableHandle
 
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.callbacks import Callback, Patch
-from trainwarden.hook.torch.views import View, tensors_in, view
+from trainwarden.hook.torch.tally import Tally, batch_size
+from trainwarden.hook.torch.views import tensors_in
 from trainwarden.model import Mode
-from trainwarden.stats.dtypes import Array
 
 LOSS = "loss"
-IGNORED = -100  # torch's default ignore_index
-MAX_CLASSES = 1000
 _FUNCTIONS = (
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
@@ -51,113 +46,6 @@ _FUNCTIONS = (
     "soft_margin_loss",
     "triplet_margin_loss",
 )
-
-
-@dataclass
-class Tally:
-    """Losses and labels of one saved step or one evaluation pass, before they are read.
-
-    Tensors are kept, not numbers: reading one would wait for an accelerator.
-
-    Attributes:
-        losses: Name of the loss → a value and the batch size for each call.
-        roots: What ``backward()`` was called on.
-        sources: For each root, the loss function whose value it is alone; None if none is.
-        results: What loss functions returned, by name.
-        labels: Label tensor name → class → count.
-        batches: Forward passes.
-    """
-
-    losses: dict[str, list[tuple[torch.Tensor, int]]] = field(default_factory=dict)
-    roots: list[torch.Tensor] = field(default_factory=list)
-    sources: list[str | None] = field(default_factory=list)
-    results: list[tuple[str, weakref.ref[torch.Tensor]]] = field(default_factory=list)
-    labels: dict[str, dict[int, int]] = field(default_factory=dict)
-    batches: int = 0
-
-    def add(self, name: str, value: Any, weight: int) -> None:
-        """Add one batch's loss; ``value`` may be unreduced."""
-        if isinstance(value, torch.Tensor) and value.numel():
-            # A copy: gradient accumulation often goes on with ``loss /= n``.
-            seen = value.detach().to(torch.float32, copy=True)
-            self.losses.setdefault(name, []).append(
-                (seen if seen.numel() == 1 else seen.mean(), weight)
-            )
-
-    def mean(self, name: str) -> float | None:
-        """Mean over the batches, weighted by batch size; None if there is none."""
-        found = self.losses.get(name)
-        if not found:
-            return None
-        total = sum(weight for _, weight in found)
-        return math.fsum(float(value) * weight for value, weight in found) / total
-
-    def root(self, true: torch.Tensor) -> None:
-        """Add what ``backward()`` is called on, without loss scaling."""
-        if true.numel() != 1:
-            return
-        self.roots.append(true.detach().clone())
-        self.sources.append(
-            next((name for name, seen in self.results if _comes_from(true, seen())), None)
-        )
-        self.results.clear()
-
-    def objective(self) -> float | None:
-        """Sum of everything ``backward()`` was called on since the last update."""
-        return math.fsum(float(root) for root in self.roots) if self.roots else None
-
-    def split_last(self) -> Tally:
-        """Take the last batch out: it was no evaluation."""
-        last = Tally(roots=self.roots, sources=self.sources, batches=1)
-        for name, found in self.losses.items():
-            if found:
-                last.losses[name] = [found.pop()]
-        if self.batches <= 1:
-            last.labels, self.labels = self.labels, {}
-        self.losses = {name: found for name, found in self.losses.items() if found}
-        self.roots, self.sources, self.batches = [], [], self.batches - 1
-        return last
-
-    def count(self, name: str, target: Any) -> None:
-        """Count the classes of a batch's labels."""
-        found = classes_in(target)
-        if found is None:
-            return
-        counts = self.labels.setdefault(name, {})
-        for label, number in zip(*found, strict=True):
-            if label != IGNORED:
-                counts[label] = counts.get(label, 0) + number
-        if len(counts) > MAX_CLASSES:
-            self.labels[name] = {}
-
-
-def classes_in(target: Any) -> tuple[list[int], list[int]] | None:
-    """Return class labels and how often each occurs; None if these are no class labels.
-
-    Class indices, zeros and ones, and one-hot rows are class labels.
-    """
-    if not isinstance(target, torch.Tensor) or not target.numel():
-        return None
-    found = view(target)
-    if found is None:
-        return None
-    array = found.array
-    if array.dtype.kind not in "iub":
-        array = _as_classes(found)
-    labels, counts = np.unique(array, return_counts=True)
-    if len(labels) > MAX_CLASSES:
-        return None
-    return [int(label) for label in labels], counts.tolist()
-
-
-def _as_classes(found: View) -> Array:
-    """Return the classes that floats stand for: zeros and ones, or one-hot rows; else nothing."""
-    array, none = found.array, np.empty(0, np.int64)
-    if found.dtype not in {"float32", "float64", "float16"} or not np.isin(array, (0, 1)).all():
-        return none
-    if array.ndim == 2 and array.shape[1] > 1:  # noqa: PLR2004 - samples, classes
-        return array.argmax(axis=1) if (array.sum(axis=1) == 1).all() else none
-    return array
 
 
 class LossFinder:
@@ -310,24 +198,6 @@ class LossReader:
         if trusted in found:
             return {LOSS: found[trusted]}
         return found if objective is None else {LOSS: objective, **found}
-
-
-def _comes_from(root: torch.Tensor, result: torch.Tensor | None) -> bool:
-    """Say if ``root`` is ``result``, or ``result`` times or divided by something."""
-    if result is None or root is result:
-        return result is not None
-    node = root.grad_fn
-    if node is None or node.name() not in {"DivBackward0", "MulBackward0"}:
-        return False
-    return node.next_functions[0][0] is result.grad_fn
-
-
-def batch_size(arguments: Sequence[Any]) -> int:
-    """Return the length of the first tensor with a batch dimension; 1 if there is none."""
-    for tensor in tensors_in(tuple(arguments)):
-        if tensor.dim():
-            return max(int(tensor.shape[0]), 1)
-    return 1
 
 
 def loss_in(output: Any) -> torch.Tensor | None:

@@ -28,11 +28,14 @@ from torch.optim.optimizer import (
 )
 
 from trainwarden.hook.session import Draft, Session
-from trainwarden.hook.torch.activations import Activations, rows_of
+from trainwarden.hook.torch.activations import Activations
+from trainwarden.hook.torch.batches import rows_of
 from trainwarden.hook.torch.callbacks import Callback
-from trainwarden.hook.torch.losses import LOSS, LossReader, Tally, batch_size, loss_in
+from trainwarden.hook.torch.drafts import Drafts
+from trainwarden.hook.torch.losses import LOSS, LossReader, loss_in
 from trainwarden.hook.torch.parameters import Parameters, Roots, measure, owned_by
 from trainwarden.hook.torch.scaler import ScalerWatch
+from trainwarden.hook.torch.tally import Tally, batch_size
 from trainwarden.hook.torch.views import tensors_in
 from trainwarden.model import Collection, Mode
 
@@ -56,17 +59,13 @@ class Steps:
         optimizers: Sequence[Optimizer],
         loss_fn: Any = None,
     ) -> None:
-        self.step, self.passes, self.mode = session.options.schedule.start, 0, Mode.TRAIN
+        self.step, self.mode = session.options.schedule.start, Mode.TRAIN
         self._session, self._roots = session, roots
         self._optimizers = list(optimizers)
         self._given = bool(optimizers)
         self._stepped: dict[int, int] = {id(optimizer): 0 for optimizer in optimizers}
-        self._draft: Draft | None = None
-        self._tally = Tally()
-        self._pending: tuple[Draft, Tally] | None = None
-        self._evaluation: tuple[Draft, Tally] | None = None
+        self.drafts = Drafts(session)
         self._eval_with_grad = self._trains_in_eval = self._saw_forward = False
-        self._carried: dict[tuple[str, str], Any] = {}
         self._captured: set[int] = set()
         self._forwarded: set[str] = set()
         self._handles: list[Any] = []
@@ -74,6 +73,7 @@ class Steps:
         self.parameters = Parameters(session, roots)
         self.activations = Activations(session, roots)
         self.losses = LossReader(session, self._current_tally, self._label, loss_fn)
+        self.drafts.losses = self.losses
         self.scaler = ScalerWatch(
             session,
             scaled=self.losses.finder.scaled,
@@ -111,45 +111,45 @@ class Steps:
 
     def settle(self) -> None:
         """Submit what is complete: before a flush, at the end."""
-        self._submit_pending()
-        self._finish_evaluation()
+        self.drafts.submit_pending()
+        self.drafts.finish_evaluation()
 
     def finish(self) -> None:
         """Submit what is left at the end of the loop."""
-        self.settle()
-        if self._carried:
-            self._submit(self._session.draft(self.step, Mode.TRAIN, self.step), Tally())
+        self.drafts.finish(self.step)
 
     # ---- forward --------------------------------------------------------------------------
 
     def _before_forward(self, prefix: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._saw_forward = True
         self._enter(training=module.training)
-        if self.mode is Mode.TRAIN and self._draft is None:
+        if self.mode is Mode.TRAIN and self.drafts.draft is None:
             return
         if self._current_tally() is None:
             return
         self.losses.finder.watch_functions(on=False)
-        if self.mode is Mode.TRAIN and self._draft is not None and prefix not in self._forwarded:
+        if (
+            self.mode is Mode.TRAIN
+            and self.drafts.draft is not None
+            and prefix not in self._forwarded
+        ):
             inputs = tensors_in((args, kwargs))
-            self._batch(self._draft, Collection.INPUTS, f"{prefix}.input".strip("."), inputs)
-            self.activations.attach(self._draft, prefix)
+            self._batch(self.drafts.draft, Collection.INPUTS, f"{prefix}.input".strip("."), inputs)
+            self.activations.attach(self.drafts.draft, prefix)
         if prefix not in self._passing:
             after = Callback(self._session, partial(self._after_forward, prefix))
             self._passing[prefix] = module.register_forward_hook(after)
 
     def _enter(self, *, training: bool) -> None:
         """A batch begins, of training or of evaluation."""
-        self._submit_pending()
+        self.drafts.submit_pending()
         if training or (self._trains_in_eval and torch.is_grad_enabled()):
-            self._finish_evaluation()
+            self.drafts.finish_evaluation()
             self.mode = Mode.TRAIN
             return
         self.mode = Mode.EVAL
         self._eval_with_grad = torch.is_grad_enabled()
-        if self._evaluation is None and self._session.options.evaluation:
-            draft = self._session.draft(self.step, Mode.EVAL, self.passes)
-            self._evaluation = (draft, Tally())
+        self.drafts.evaluate(self.step)
 
     def _after_forward(self, prefix: str, _module: nn.Module, _args: Any, output: Any) -> None:
         handle = self._passing.pop(prefix, None)
@@ -164,11 +164,17 @@ class Steps:
             tally.add(LOSS, own, batch_size(tensors_in(output)[1:]))
         elif self.losses.searching_functions:
             self.losses.finder.watch_functions(on=True)
-        if self.mode is Mode.TRAIN and self._draft is not None and prefix not in self._forwarded:
+        if (
+            self.mode is Mode.TRAIN
+            and self.drafts.draft is not None
+            and prefix not in self._forwarded
+        ):
             self._forwarded.add(prefix)
             self.activations.detach()
             outputs = [tensor for tensor in tensors_in(output) if tensor is not own]
-            self._batch(self._draft, Collection.OUTPUTS, f"{prefix}.output".strip("."), outputs)
+            self._batch(
+                self.drafts.draft, Collection.OUTPUTS, f"{prefix}.output".strip("."), outputs
+            )
 
     def _batch(
         self, draft: Draft, collection: Collection, prefix: str, tensors: Sequence[torch.Tensor]
@@ -186,26 +192,34 @@ class Steps:
             self._enter(training=training)  # the model was not called through its root
         if self.mode is Mode.TRAIN:
             # Without gradients it is no training: a check of its own, or an RL rollout.
-            return self._tally if self._draft is not None and torch.is_grad_enabled() else None
-        return self._evaluation[1] if self._evaluation else None
+            return (
+                self.drafts.tally
+                if self.drafts.draft is not None and torch.is_grad_enabled()
+                else None
+            )
+        return self.drafts.evaluation[1] if self.drafts.evaluation else None
 
     def _label(self, tally: Tally, target: Any) -> None:
         if not self._session.options.wants(Collection.LABELS, "label/0"):
             return
         first = "label/0" not in tally.labels
         tally.count("label/0", target)
-        if first and tally is self._tally and self._draft and isinstance(target, torch.Tensor):
+        if (
+            first
+            and tally is self.drafts.tally
+            and self.drafts.draft
+            and isinstance(target, torch.Tensor)
+        ):
             tally.labels.setdefault("label/0", {})
-            self._batch(self._draft, Collection.LABELS, "label", [target])
+            self._batch(self.drafts.draft, Collection.LABELS, "label", [target])
 
     # ---- steps ----------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Begin the draft of the step to come, if it is saved."""
-        self._tally, self._captured, self._forwarded = Tally(), set(), set()
-        if self._session.options.schedule.saves(self.step):
-            self._draft = self._session.draft(self.step, Mode.TRAIN, self.step)
-        self.losses.finder.watch_backward(on=self._draft is not None and self.losses.searching)
+        self._captured, self._forwarded = set(), set()
+        saved = self.drafts.open(self.step)
+        self.losses.finder.watch_backward(on=saved and self.losses.searching)
 
     def _watched(self, optimizer: Optimizer) -> bool:
         if id(optimizer) in self._stepped:
@@ -223,10 +237,12 @@ class Steps:
         if not self._watched(optimizer):
             return
         self._stepped[id(optimizer)] += 1
-        self._submit_pending()
-        if self.mode is Mode.EVAL and self._evaluation and self._eval_with_grad:
-            self._adopt()
-        draft = self._draft
+        self.drafts.submit_pending()
+        if self.mode is Mode.EVAL and self.drafts.evaluation and self._eval_with_grad:
+            # The loop trains in eval mode: what seemed an evaluation batch was this step's.
+            self._trains_in_eval, self.mode = True, Mode.TRAIN
+            self.drafts.adopt()
+        draft = self.drafts.draft
         if draft is None or id(optimizer) in self._captured:
             return
         self._captured.add(id(optimizer))
@@ -268,9 +284,7 @@ class Steps:
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._optimizers and optimizer is self._optimizers[0]:
-            if self._draft is not None:
-                self._draft.time = self._session.now()
-                self._pending, self._draft = (self._draft, self._tally), None
+            self.drafts.complete()
             self.step += 1
             self._open()
 
@@ -278,65 +292,3 @@ class Steps:
         """GradScaler did not step the optimizer; the loop went on all the same."""
         self._before_step(optimizer)
         self._after_step(optimizer)
-
-    def _adopt(self) -> None:
-        """The loop trains in eval mode: what seemed the last evaluation batch was this step's."""
-        if self._evaluation is None:
-            return
-        _, tally = self._evaluation
-        self._trains_in_eval, self.mode = True, Mode.TRAIN
-        last = tally.split_last()
-        if tally.batches <= 0:
-            self._evaluation = None
-        self._finish_evaluation()
-        if self._draft is not None:
-            self._tally = last
-
-    # ---- submitting -----------------------------------------------------------------------
-
-    def record(self, name: str, value: Any, collection: str) -> None:
-        """Add a scalar or tensor to the step that it belongs to; ``hook.Hook.record``."""
-        draft = self._pending[0] if self._pending else self._draft
-        if self.mode is Mode.EVAL and self._evaluation:
-            draft = self._evaluation[0]
-        if isinstance(value, torch.Tensor) and value.numel() != 1:
-            if draft is not None:
-                self._record_tensor(draft, name, value, collection)
-        elif draft is None:
-            self._carried[collection, name] = value
-        else:
-            draft.scalar(collection, name, float(value))
-
-    def _record_tensor(self, draft: Draft, name: str, value: torch.Tensor, collection: str) -> None:
-        custom = Collection.CUSTOM.value if collection == Collection.METRICS else collection
-        found = rows_of(self._session, custom, name, [value], numbered=False)
-        if found:
-            draft.rows(np.array([found[0][0]]), measure([found[0][1]]))
-
-    def _submit_pending(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            self._submit(*pending)
-
-    def _finish_evaluation(self) -> None:
-        evaluation, self._evaluation = self._evaluation, None
-        if evaluation is None:
-            return
-        draft, tally = evaluation
-        draft.time = self._session.now()
-        if tally.losses or not draft.empty:
-            self._submit(draft, tally)
-            self.passes += 1
-
-    def _submit(self, draft: Draft, tally: Tally) -> None:
-        if Collection.LOSSES in self._session.options.collections:
-            for name, value in self.losses.resolve(tally, draft.mode).items():
-                draft.scalar(Collection.LOSSES, name, value)
-        draft.labels.update({name: counts for name, counts in tally.labels.items() if counts})
-        if draft.mode is Mode.TRAIN:
-            carried, self._carried = self._carried, {}
-            for (collection, name), value in carried.items():
-                if name not in draft.scalars.get(collection, {}):
-                    draft.scalar(collection, name, float(value))
-        if not draft.empty:
-            self._session.submit(draft)

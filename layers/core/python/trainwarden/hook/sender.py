@@ -1,0 +1,125 @@
+"""What one worker writes to the store, in order: manifest, steps objects, end object."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from trainwarden.errors import BadInputError, KeyGrammarError
+from trainwarden.model import Layout, Observation
+from trainwarden.store.ports import ObjectStore
+from trainwarden.wire.codec import StepsObject, encode
+from trainwarden.wire.control import MAX_CONTROL_BYTES, Control
+from trainwarden.wire.keys import EndKey, ManifestKey, StepsKey, control_key, parse, steps_prefix
+from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, End, Manifest
+
+
+@dataclass(frozen=True)
+class Sending:
+    """An object that has its number; it is put, byte for byte, until it is stored."""
+
+    seq: int
+    body: bytes
+    layout: Layout
+
+
+class Sender:
+    """Numbers and writes the objects of one worker; every method may raise the store's errors.
+
+    Args:
+        store: Where to write.
+        manifest: Without its layout, which comes with the observations.
+        worker: Rank of this process; rank 0 writes the manifest.
+    """
+
+    def __init__(self, store: ObjectStore, manifest: Manifest, worker: int) -> None:
+        self._store, self._manifest, self._worker = store, manifest, worker
+        self._written = Layout()
+        self._manifest_put = False
+        self._seq = 0
+        self._control_seen = 0
+
+    def resume(self) -> bool:
+        """Continue the numbers, and the run, of an earlier start of the same job; True if so."""
+        job, last = self._manifest.job, -1
+        try:
+            for text in self._store.keys(steps_prefix(job, self._worker)):
+                with suppress(KeyGrammarError):
+                    key = parse(text)
+                    last = max(last, key.seq if isinstance(key, StepsKey) else -1)
+            body = None
+            if last >= 0:
+                body = self._store.get(str(ManifestKey(job)), max_bytes=MAX_MANIFEST_BYTES)
+            earlier = Manifest.from_bytes(body) if body else None
+        except BadInputError:
+            return False  # may write only: a job that starts for the first time has no objects
+        self._seq = last + 1
+        if earlier and earlier.identity == self._manifest.identity:
+            self._manifest = replace(self._manifest, run=earlier.run, created=earlier.created)
+            self._written, self._manifest_put = earlier.layout, True
+        return last >= 0
+
+    def prepare(self, observations: tuple[Observation, ...], dropped: Mapping[str, int]) -> Sending:
+        """Give observations the next number.
+
+        Raises:
+            MalformedObjectError: no object can hold them.
+        """
+        body = encode(
+            StepsObject(
+                job=self._manifest.job,
+                worker=self._worker,
+                seq=self._seq,
+                run=self._manifest.run,
+                observations=observations,
+                dropped=dropped,
+            )
+        )
+        return Sending(self._seq, body, observations[-1].layout)
+
+    def send(self, sending: Sending) -> None:
+        """Write an object, and before it the manifest if that lacks rows of the object."""
+        self._put_manifest(sending.layout)
+        self._store.put(str(StepsKey(self._manifest.job, self._worker, sending.seq)), sending.body)
+        self._seq = sending.seq + 1
+
+    def _put_manifest(self, layout: Layout) -> None:
+        have, need = self._written.tensors, layout.tensors
+        known = have is need or have[: len(need)] == need
+        if self._worker or (self._manifest_put and known):
+            return
+        manifest = replace(self._manifest, layout=layout)
+        self._store.put(str(ManifestKey(manifest.job)), manifest.to_bytes())
+        self._written, self._manifest_put = layout, True
+
+    def end(self, reason: str, counters: Mapping[str, int]) -> None:
+        """Write the end object."""
+        self._put_manifest(self._written)
+        end = End(
+            job=self._manifest.job,
+            worker=self._worker,
+            run=self._manifest.run,
+            last_seq=self._seq - 1,
+            reason=reason,
+            time=time.time(),
+            counters=counters,
+        )
+        self._store.put(str(EndKey(end.job, end.worker)), end.to_bytes())
+
+    def advice(self) -> Control | None:
+        """Return the control document if it changed; None if there is none to be read.
+
+        Raises:
+            RetryableError: the store is unreachable.
+        """
+        try:
+            body = self._store.get(control_key(self._manifest.job), max_bytes=MAX_CONTROL_BYTES)
+            control = Control.from_bytes(body) if body else None
+        except BadInputError:
+            return None  # the role may write only, or somebody wrote nonsense
+        if control is None or control.version <= self._control_seen:
+            return None
+        self._control_seen = control.version
+        return control

@@ -1,0 +1,128 @@
+"""The drafts of a run: the step being made, the one just made, the evaluation pass.
+
+A step that was made waits until the next batch before it is submitted, so that what the loop
+records after ``optimizer.step()`` still goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.batches import rows_of
+from trainwarden.hook.torch.losses import LossReader
+from trainwarden.hook.torch.parameters import measure
+from trainwarden.hook.torch.tally import Tally
+from trainwarden.model import Collection, Mode
+
+
+class Drafts:
+    """Opens, completes and submits drafts, in the order in which things happened.
+
+    Args:
+        session: Where drafts go.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.losses: LossReader | None = None  # reads the tallies
+        self.draft: Draft | None = None  # the training step being made, if it is saved
+        self.tally = Tally()
+        self.evaluation: tuple[Draft, Tally] | None = None
+        self._pending: tuple[Draft, Tally] | None = None
+        self._passes = 0
+        self._carried: dict[tuple[str, str], Any] = {}
+
+    def open(self, step: int) -> bool:
+        """Begin the draft of ``step`` if it is saved; True if so."""
+        self.tally, self.draft = Tally(), None
+        if self._session.options.schedule.saves(step):
+            self.draft = self._session.draft(step, Mode.TRAIN, step)
+        return self.draft is not None
+
+    def complete(self) -> None:
+        """The step is made."""
+        if self.draft is not None:
+            self.draft.time = self._session.now()
+            self._pending, self.draft = (self.draft, self.tally), None
+
+    def evaluate(self, step: int) -> None:
+        """A batch of an evaluation pass begins."""
+        if self.evaluation is None and self._session.options.evaluation:
+            self.evaluation = (self._session.draft(step, Mode.EVAL, self._passes), Tally())
+
+    def adopt(self) -> None:
+        """What seemed the last batch of an evaluation belongs to the training step."""
+        if self.evaluation is None:
+            return
+        _, tally = self.evaluation
+        last = tally.split_last()
+        if tally.batches <= 0:
+            self.evaluation = None
+        self.finish_evaluation()
+        self.tally = last
+
+    def submit_pending(self) -> None:
+        """Submit the step that was made last."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._submit(*pending)
+
+    def finish_evaluation(self) -> None:
+        """Submit the evaluation pass if it has losses or records."""
+        evaluation, self.evaluation = self.evaluation, None
+        if evaluation is None:
+            return
+        draft, tally = evaluation
+        draft.time = self._session.now()
+        if tally.losses or not draft.empty:
+            self._submit(draft, tally)
+            self._passes += 1
+
+    def finish(self, step: int) -> None:
+        """Submit what is left at the end of the loop."""
+        self.submit_pending()
+        self.finish_evaluation()
+        if self._carried:
+            self._submit(self._session.draft(step, Mode.TRAIN, step), Tally())
+
+    def record(self, name: str, value: torch.Tensor, collection: str, mode: Mode) -> None:
+        """Add a scalar or tensor to the step that it belongs to; see ``Hook.record``."""
+        draft = self._pending[0] if self._pending else self.draft
+        if mode is Mode.EVAL and self.evaluation:
+            draft = self.evaluation[0]
+        if value.numel() != 1:
+            if draft is not None:
+                self._record_tensor(draft, name, value, collection)
+        elif draft is None:
+            self._carried[collection, name] = value
+        else:
+            draft.scalar(collection, name, float(value))
+
+    def _record_tensor(self, draft: Draft, name: str, value: torch.Tensor, collection: str) -> None:
+        custom = Collection.CUSTOM.value if collection == Collection.METRICS else collection
+        found = rows_of(self._session, custom, name, [value], numbered=False)
+        if found:
+            draft.rows(np.array([found[0][0]]), measure([found[0][1]]))
+
+    def _submit(self, draft: Draft, tally: Tally) -> None:
+        if self.losses and Collection.LOSSES in self._session.options.collections:
+            for name, value in self.losses.resolve(tally, draft.mode).items():
+                draft.scalar(Collection.LOSSES, name, value)
+        draft.labels.update({name: counts for name, counts in tally.labels.items() if counts})
+        if draft.mode is Mode.TRAIN:
+            carried, self._carried = self._carried, {}
+            _fill(draft.scalars, carried)
+        if not draft.empty:
+            self._session.submit(draft)
+
+
+def _fill(
+    scalars: dict[str, dict[str, float]], carried: Mapping[tuple[str, str], torch.Tensor]
+) -> None:
+    for (collection, name), value in carried.items():
+        scalars.setdefault(collection, {}).setdefault(name, float(value))
