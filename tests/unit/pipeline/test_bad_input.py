@@ -6,7 +6,17 @@ import struct
 
 import pytest
 
-from tests.unit.pipeline.world import JOB, LAYOUT, NAN, WIDER, World, obs, steps_object
+from tests.unit.pipeline.world import (
+    JOB,
+    LAYOUT,
+    NAN,
+    START,
+    WIDER,
+    World,
+    obs,
+    steps_object,
+    training_job,
+)
 from trainwarden.model import Layout, Status, TensorInfo
 from trainwarden.pipeline import Settings
 from trainwarden.store.ports import EntryKind, JobStatus
@@ -213,9 +223,11 @@ def test_an_end_that_says_too_little_is_contradicted_by_the_objects_that_are_the
     for seq in range(4):
         world.steps(seq, obs(seq))
     pipeline = world.pipeline()
-    pipeline.notice(world.end(1))
+    pipeline.notice(world.end(1, time=START + 60))
     assert world.progress()["steps"] == 4
-    assert world.record().ended == {0: 3}
+    assert world.record().status is JobStatus.OPEN
+    world.clock += 60
+    pipeline.sweep()
     assert world.record().status is JobStatus.CLOSED
     assert world.incidents() == ["END 0 0"]
 
@@ -260,12 +272,13 @@ def test_an_end_of_another_run_is_refused_and_the_job_goes_on() -> None:
     assert world.record().status is JobStatus.CLOSED
 
 
-def test_objects_after_the_end_of_the_job_are_told_once_and_change_no_verdict() -> None:
+def test_objects_after_the_end_of_a_sagemaker_job_are_told_once_and_change_no_verdict() -> None:
     world = World()
-    world.manifest()
+    world.sagemaker_manifest()
     world.steps(0, obs(0))
+    world.end(0)
     pipeline = world.pipeline()
-    pipeline.notice(world.end(0))
+    pipeline.close_job(training_job("Completed", "Completed"))
     before = world.verdicts()
     key = world.steps(2, obs(2, NAN))
     for _ in range(3):
@@ -273,6 +286,17 @@ def test_objects_after_the_end_of_the_job_are_told_once_and_change_no_verdict() 
     pipeline.notice(world.steps(1, obs(1, NAN)))
     assert world.incidents() == ["LATE 0 1"]
     assert world.verdicts() == before
+    assert world.record().status is JobStatus.CLOSED
+
+
+def test_a_bad_object_after_the_end_of_a_job_does_not_open_it_again() -> None:
+    world = World()
+    world.manifest()
+    world.steps(0, obs(0))
+    pipeline = world.pipeline()
+    pipeline.notice(world.end(0))
+    pipeline.notice(world.put(str(StepsKey(JOB, 0, 1)), b"junk"))
+    assert world.incidents() == ["LATE 0 1"]
     assert world.record().status is JobStatus.CLOSED
 
 

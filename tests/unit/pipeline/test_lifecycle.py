@@ -386,6 +386,66 @@ def test_a_container_started_anew_after_an_interruption_is_judged_from_its_begin
     assert world.incidents() == []
 
 
+def test_a_script_started_again_under_the_same_name_is_judged_anew_from_where_it_goes_on() -> None:
+    world = World()
+    pipeline = world.pipeline()
+    world.manifest()
+    world.steps(0, obs(0), obs(1, NAN))
+    pipeline.notice(world.end(0, reason="failed"))
+    assert world.record().status is JobStatus.CLOSED
+    # The hook found what it wrote before: the run and the numbers go on, the steps go back.
+    found = pipeline.notice(world.steps(1, obs(0), obs(1, NAN), dropped={"restarts": 1}))
+    assert found.folded == 2
+    assert world.record().status is JobStatus.OPEN
+    for _ in range(2):
+        world.clock += 60
+        pipeline.sweep()  # the first start's end object is still there
+    assert world.record().status is JobStatus.OPEN
+    pipeline.notice(world.end(1, time=START + 100))
+    assert world.record().status is JobStatus.CLOSED
+    assert world.record().outcome == "finished"
+    assert world.incidents() == []
+    assert world.findings() == [("ExplodingTensor", 1)] * 2
+    ids = [event["detail"]["metadata"]["event_id"] for event in world.events()]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_container_that_goes_on_after_an_interruption_keeps_what_its_rules_know() -> None:
+    world = World()
+    pipeline = world.pipeline()
+    world.sagemaker_manifest()
+    pipeline.open_job(training_job())
+    world.steps(0, obs(0), obs(1))
+    pipeline.notice(world.end(0, reason="stopped"))
+    pipeline.notice(world.steps(1, obs(1), obs(2), dropped={"restarts": 1}))
+    assert world.progress()["steps"] == 4
+    assert world.progress()["attempt"] == 1
+    assert world.record().ended == {}
+    assert world.incidents() == []
+    world.clock += 60
+    pipeline.sweep()
+    assert world.record().ended == {}  # the first start's end object is still there
+    pipeline.notice(world.end(1, time=START + 100))
+    pipeline.close_job(training_job("Completed", "Completed"))
+    assert world.record().status is JobStatus.CLOSED
+
+
+def test_a_new_run_that_goes_on_with_the_numbers_of_the_earlier_one_is_found() -> None:
+    world = World()
+    pipeline = world.pipeline()
+    pipeline.notice(world.manifest())
+    for seq in range(3):
+        world.steps(seq, obs(seq))
+    pipeline.ingest(JOB)
+    pipeline.notice(world.manifest(run="run-2"))
+    pipeline.notice(world.steps(3, obs(0), run="run-2"))
+    for _ in range(2):
+        world.clock += world.settings.gap_deadline_s
+        pipeline.sweep()
+    assert world.progress()["steps"] == 1
+    assert world.incidents() == []
+
+
 def test_an_object_of_a_new_run_leads_to_its_manifest() -> None:
     world = World()
     pipeline = world.pipeline()

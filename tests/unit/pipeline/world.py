@@ -111,12 +111,17 @@ class World:
         return self.put(str(StepsKey(JOB, worker, seq)), body)
 
     def end(
-        self, last_seq: int, *, worker: int = 0, run: str = "run-1", reason: str = "finished"
+        self,
+        last_seq: int,
+        *,
+        worker: int = 0,
+        run: str = "run-1",
+        reason: str = "finished",
+        time: float = START,
     ) -> str:
         """Put an end object; return its key."""
-        return self.put(
-            str(EndKey(JOB, worker)), End(JOB, worker, run, last_seq, reason, START).to_bytes()
-        )
+        body = End(JOB, worker, run, last_seq, reason, time).to_bytes()
+        return self.put(str(EndKey(JOB, worker)), body)
 
     def put(self, key: str, body: bytes) -> str:
         self.objects.put(key, body)

@@ -250,7 +250,9 @@ def _event(
     what: tuple[Json, ...],
 ) -> Event:
     run = str(record.manifest.get("run", ""))
-    natural = dumps([record.job, run, detail_type, *(str(part) for part in what)])
+    attempt = int(record.progress.get("attempt", 1))  # the same run, started anew
+    again = [attempt] if attempt > 1 else []
+    natural = dumps([record.job, run, detail_type, *(str(part) for part in what), *again])
     metadata: dict[str, Json] = {
         "version": VERSION,
         "event_id": hashlib.sha256(natural.encode("utf-8", "replace")).hexdigest()[:32],

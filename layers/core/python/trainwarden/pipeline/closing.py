@@ -10,7 +10,7 @@ from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.folding import Folding
 from trainwarden.pipeline.inbox import Inbox, Refused
 from trainwarden.pipeline.opening import Opening
-from trainwarden.pipeline.streams import UNKNOWN
+from trainwarden.pipeline.streams import UNKNOWN, contradict
 from trainwarden.pipeline.values import Settings
 from trainwarden.store.ports import JobStatus
 from trainwarden.wire.keys import EndKey, Key, StepsKey
@@ -30,13 +30,22 @@ def read_ends(draft: Draft, inbox: Inbox, manifest: Manifest) -> None:
             continue
         found = inbox.end(record.job, worker)
         if isinstance(found, End) and found.run == manifest.run:
-            _ended(draft, worker, found.last_seq, found.reason)
+            _believe(draft, found)
         elif isinstance(found, End) and found.run not in draft.progress.superseded:
             error = BadInputError(f"the end object of run {manifest.run}", f"of run {found.run}")
             _refuse(draft, worker, error, found.run)
         elif isinstance(found, Refused):
             _refuse(draft, worker, found.error, found.digest)
             _ended(draft, worker, _last_there(draft, inbox, worker), UNKNOWN)
+
+
+def _believe(draft: Draft, end: End) -> None:
+    folded = draft.record.watermarks.get(end.worker, (0, 0))[0] - 1
+    if end.last_seq < folded:
+        if end.time < draft.progress.time:
+            return  # an earlier start's; the worker has been started anew since
+        contradict(draft, end.worker, end.last_seq, folded)
+    _ended(draft, end.worker, end.last_seq, end.reason)
 
 
 def _refuse(draft: Draft, worker: int, error: BadInputError, digest: str) -> None:

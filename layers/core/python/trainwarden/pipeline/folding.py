@@ -158,6 +158,9 @@ class Folding:
             return True
         self.draft.note(waiting={w: at for w, at in progress.waiting.items() if w != worker})
         later = self.streams.after_gap(stream, any_will_do=self.forced)
+        if later is not None and stream.hidden:
+            stream.jump(later.seq)  # the new run went on with the numbers of the earlier one
+            return True
         if later is not None:
             self._lose(stream, later.seq - 1, f"object {later.seq} came")
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from trainwarden import config, events
@@ -13,7 +14,7 @@ from trainwarden.pipeline.progress import Progress
 from trainwarden.pipeline.values import Settings
 from trainwarden.store import records
 from trainwarden.store.ports import JobStatus, TrainingJob, TrainingJobs
-from trainwarden.wire.keys import ManifestKey
+from trainwarden.wire.keys import Key, ManifestKey, StepsKey
 from trainwarden.wire.manifest import Manifest, layout_hash
 
 KEPT_RUNS = 20
@@ -63,7 +64,9 @@ class Opening:
             self._refuse(objection, f"run {found.run} {layout_hash(found.layout.tensors)}")
             return known
         if record.manifest and found.run != record.manifest["run"]:
-            self._start_over()
+            # SageMaker starts the container anew after a Spot interruption, users a script. What
+            # the earlier run left where this one will write is invisible from now on.
+            self._start_over(watermarks={}, superseded=(str(record.manifest["run"]),))
         summary = found.summary()
         self.draft.change(manifest=summary)
         self.inbox.remember(found)
@@ -97,16 +100,33 @@ class Opening:
         key = str(ManifestKey(self.draft.record.job))
         self.draft.reject_once("MANIFEST", key, error, digest)
 
-    def _start_over(self) -> None:
-        """Judge a new run under the same name from its beginning.
+    def goes_on(self, manifest: Manifest | None, keys: Iterable[Key]) -> bool:
+        """Judge a run that goes on after its end anew, from where it goes on; True if it does.
 
-        SageMaker starts the container anew after a Spot interruption, users start a script anew.
-        Objects of the earlier run may still lie where the new run will write: invisible from now.
+        Outside SageMaker a script may be started again under the same name, and the hook goes on
+        with the numbers. A job that SageMaker has ended does not: what comes is late.
         """
+        record = self.draft.record
+        if manifest is None or record.training:
+            return False
+        for key in keys:
+            if isinstance(key, StepsKey) and key.worker in manifest.workers:
+                seq = record.watermarks.get(key.worker, (0, 0))[0]
+                found = self.inbox.steps(key, manifest.run, manifest.layout)
+                if key.seq >= seq and found.steps is not None:
+                    self._start_over(watermarks=record.watermarks)
+                    return True
+        return False
+
+    def _start_over(
+        self, *, watermarks: Mapping[int, tuple[int, int]], superseded: tuple[str, ...] = ()
+    ) -> None:
+        """Judge from the beginning what comes from the watermarks on."""
         draft, old = self.draft, self.draft.progress
-        runs = (*old.superseded, str(draft.record.manifest["run"]))[-KEPT_RUNS:]
         draft.progress = Progress(
-            attempt=old.attempt + 1, superseded=runs, training_since=old.training_since
+            attempt=old.attempt + 1,
+            superseded=(*old.superseded, *superseded)[-KEPT_RUNS:],
+            training_since=old.training_since,
         )
         draft.change(
             status=JobStatus.ANNOUNCED,
@@ -114,10 +134,11 @@ class Opening:
             closing_at=0.0,
             gap_since=0.0,
             config={},
-            watermarks={},
+            watermarks=watermarks,
             ended={},
             rules={},
             outcome="",
+            progress={"attempt": old.attempt + 1},  # what events are told apart by
         )
 
     def open(self, manifest: Manifest | None) -> bool:

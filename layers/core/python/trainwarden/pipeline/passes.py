@@ -90,7 +90,7 @@ class Call:
         manifest = opening.manifest(fresh=fresh)
         if draft.progress.attempt != attempt:
             self._streams.clear()
-        elif late:
+        elif late and not opening.goes_on(manifest, self.keys):
             closing.note_late(draft, self.keys)
             return Stop.IDLE
         if not opening.open(manifest):

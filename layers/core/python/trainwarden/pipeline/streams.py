@@ -13,6 +13,7 @@ from trainwarden.wire.codec import StepsObject
 from trainwarden.wire.keys import EndKey, StepsKey
 from trainwarden.wire.manifest import Manifest
 
+RESTARTS = "restarts"  # what the hook says was dropped when a worker was started anew
 UNKNOWN = "unknown"  # why a worker ended whose end object is not readable
 
 
@@ -54,6 +55,7 @@ class Stream:
         found: The object, once read; kept between commits of one call.
         idle: True if it was looked for in this pass and cannot be folded yet.
         unreadable: Why not, if it is there.
+        hidden: True if what is there was left by an earlier run.
     """
 
     worker: int
@@ -62,6 +64,7 @@ class Stream:
     found: StepsObject | None = None
     idle: bool = False
     unreadable: str = ""
+    hidden: bool = False
 
     def head(self) -> Observation | None:
         """Return the observation to fold next, None if its object was not read or has no more."""
@@ -70,7 +73,8 @@ class Stream:
 
     def jump(self, seq: int) -> None:
         """Go on with object ``seq``."""
-        self.seq, self.index, self.found, self.idle, self.unreadable = seq, 0, None, False, ""
+        self.seq, self.index, self.found = seq, 0, None
+        self.idle, self.unreadable, self.hidden = False, "", False
 
 
 @dataclass
@@ -133,9 +137,9 @@ class Streams:
     def _read(self, stream: Stream) -> Found:
         found = self.inbox.steps(self.key(stream), self._run, self._layout)
         self.budget.used += not found.nothing
-        if found.run in self.draft.progress.superseded:
-            return Found()  # left by an earlier run, not yet overwritten by this one
-        return found
+        # What an earlier run left is not there: this run may overwrite it any moment.
+        stream.hidden = found.run in self.draft.progress.superseded
+        return Found() if stream.hidden else found
 
     @property
     def _layout(self) -> Layout | None:
@@ -180,18 +184,25 @@ class Streams:
         dropped = {name: progress.dropped.get(name, 0) + lost.get(name, 0) for name in names}
         draft.note(objects=progress.objects + 1, dropped=dropped)
         if self.done(stream):
-            self._contradict_end(stream)
+            self._came_back(stream, restarted=bool(lost.get(RESTARTS)))
         stream.jump(stream.seq + 1)
 
-    def _contradict_end(self, stream: Stream) -> None:
+    def _came_back(self, stream: Stream, *, restarted: bool) -> None:
         """Believe the object that is there, not the end object that denies it."""
-        ended, worker = self.draft.record.ended, stream.worker
-        if self.draft.progress.reasons.get(worker) != UNKNOWN:
-            key = str(EndKey(self.draft.record.job, worker))
-            expected, found = f"last_seq {stream.seq} or more", f"last_seq {ended[worker]}"
-            error = BadInputError(expected, found, "write the end object last")
-            self.draft.reject_once("END", key, error, "contradicted", worker)
-        self.draft.change(ended={**ended, worker: stream.seq})
+        record, reasons, worker = self.draft.record, self.draft.progress.reasons, stream.worker
+        if not restarted and reasons.get(worker) != UNKNOWN:
+            contradict(self.draft, worker, record.ended[worker], stream.seq)
+        self.draft.change(ended={w: seq for w, seq in record.ended.items() if w != worker})
+        self.draft.note(reasons={w: why for w, why in reasons.items() if w != worker})
+
+
+def contradict(draft: Draft, worker: int, said: int, seq: int) -> None:
+    """Record, once, that object ``seq`` is there although the end object said ``said``."""
+    key = str(EndKey(draft.record.job, worker))
+    error = BadInputError(
+        f"last_seq {seq} or more", f"last_seq {said}", "write the end object last"
+    )
+    draft.reject_once("END", key, error, "contradicted", worker)
 
 
 def _of_run(expected: str, found: str) -> BadInputError:
