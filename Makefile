@@ -56,6 +56,7 @@ bench: $(STAMP)  ## the benchmarks, each beside its target
 
 lock: $(STAMP)  ## renew the pinned requirement files
 	@$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.10 --no-annotate --no-header requirements/dev.in -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header -c requirements/dev.txt layers/deps/requirements.in -o layers/deps/requirements.txt
 
 clean:  ## remove what make created
 	rm -rf $(VENV) cdk.out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,12 +16,12 @@ from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra import packing
 from infra.config import Config
 from infra.constructs import bundling
 from infra.constructs.alarms import Alarms, dead_letters
 from infra.constructs.layers import runtime_of
 
-LAMBDAS = bundling.ROOT / "lambdas"
 NAMESPACE = "Trainwarden"
 MAX_EVENT_AGE = Duration.hours(1)
 LOG_RETENTION = {
@@ -156,12 +156,13 @@ def custom_metric(name: str, service: str, *, statistic: str = "Sum") -> cloudwa
 
 def _code(package: str, config: Config) -> lambda_.Code:
     """Take ``lambdas/shared`` and ``lambdas/<package>`` alone into the asset."""
-    wanted = [LAMBDAS / "__init__.py"]
-    wanted += [*bundling.sources(LAMBDAS / "shared"), *bundling.sources(LAMBDAS / package)]
+    wanted = packing.function(package)
 
     def build(output: Path) -> None:
-        bundling.copy(wanted, LAMBDAS.parent, output)
-        bundling.add_bytecode(output, config.python, runs_in="/var/task")
+        packing.copy(wanted, packing.ROOT, output)
+        packing.add_bytecode(output, config.python, runs_in="/var/task")
 
-    bytecode = f"bytecode={bundling.interpreter(config.python) is not None}"
-    return bundling.asset(LAMBDAS, build, package, config.python, bytecode, bundling.digest(wanted))
+    bytecode = f"bytecode={packing.interpreter(config.python) is not None}"
+    return bundling.asset(
+        packing.LAMBDAS, build, package, config.python, bytecode, packing.digest(wanted)
+    )

@@ -9,13 +9,11 @@ from pathlib import Path
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from infra import packing
 from infra.config import Config
 from infra.constructs import bundling
 
-PACKAGE = bundling.ROOT / "layers" / "core" / "python" / "trainwarden"
-REQUIREMENTS = bundling.ROOT / "layers" / "deps" / "requirements.txt"
-# Parts of the package that no function imports.
-NOT_IN_LAMBDA = ("hook", "cli", "embedded", "plots", "trial", "smdebug", "report")
+REQUIREMENTS = packing.ROOT / "layers" / "deps" / "requirements.txt"
 PLATFORMS = {"arm64": "aarch64-manylinux_2_28", "x86_64": "x86_64-manylinux_2_28"}
 # Never imported at run time: half of numpy's size.
 TRIMMED_FOLDERS = ("tests", "f2py", "doc", "include", "_pyinstaller", "bin")
@@ -23,22 +21,21 @@ TRIMMED_SUFFIXES = (".pyi", ".pxd", ".h", ".c", ".a", ".lib")
 
 
 class Layers(Construct):
-    """``deps`` (numpy, Powertools) changes rarely; ``core`` changes with every rule."""
+    """``deps`` (numpy, botocore, Powertools) changes rarely; ``core`` changes with every rule."""
 
     def __init__(self, scope: Construct, id_: str, *, config: Config) -> None:
         super().__init__(scope, id_)
         self._config = config
-        version = f"bytecode={bundling.interpreter(config.python) is not None}"
+        version = f"bytecode={packing.interpreter(config.python) is not None}"
         about = (config.python, config.architecture, version)
         deps = bundling.asset(
             REQUIREMENTS.parent,
             self.build_deps,
             *about,
-            bundling.digest([REQUIREMENTS]),
+            packing.digest([REQUIREMENTS]),
         )
-        core_files = bundling.sources(PACKAGE, NOT_IN_LAMBDA)
         core = bundling.asset(
-            PACKAGE.parents[1], self._build_core, *about, bundling.digest(core_files)
+            packing.PACKAGE.parents[1], self._build_core, *about, packing.digest(packing.core())
         )
         self.all = [self._layer("Deps", deps), self._layer("Core", core)]
 
@@ -55,21 +52,21 @@ class Layers(Construct):
     def build_deps(self, output: Path) -> None:
         """Unpack the locked wheels for Lambda's platform, trimmed."""
         target = output / "python"
-        command = [bundling.uv(), "pip", "install", "--quiet", "--no-python-downloads"]
+        command = [packing.uv(), "pip", "install", "--quiet", "--no-python-downloads"]
         command += ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
         command += ["--python-platform", PLATFORMS[self._config.architecture]]
         command += ["--python-version", self._config.python, "--link-mode", "copy"]
         command += ["--target", str(target), "--requirements", str(REQUIREMENTS)]
         subprocess.run(command, check=True)  # noqa: S603 (our own command)
         trim(target)
-        bundling.add_bytecode(target, self._config.python, runs_in="/opt/python")
+        packing.slim_sdk(target / "botocore")
+        packing.add_bytecode(target, self._config.python, runs_in="/opt/python")
 
     def _build_core(self, output: Path) -> None:
         """Copy the package without what only people's machines run."""
         target = output / "python"
-        files = bundling.sources(PACKAGE, NOT_IN_LAMBDA)
-        bundling.copy(files, PACKAGE.parent, target)
-        bundling.add_bytecode(target, self._config.python, runs_in="/opt/python")
+        packing.copy(packing.core(), packing.PACKAGE.parent, target)
+        packing.add_bytecode(target, self._config.python, runs_in="/opt/python")
 
 
 def runtime_of(config: Config) -> tuple[lambda_.Runtime, lambda_.Architecture]:

@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
-import boto3
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
+
+from lambdas.shared import wiring
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
@@ -31,7 +32,7 @@ def handler(event: dict[str, Any], context: Any) -> None:
 
 def empty(bucket: str) -> None:
     """Delete all objects; a bucket that is gone already is empty."""
-    client = boto3.client("s3")
+    client = wiring.client("s3")
     try:
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
             keys: list[ObjectIdentifierTypeDef] = [
@@ -57,5 +58,4 @@ def respond(event: dict[str, Any], status: str, reason: str) -> None:
         {"Content-Type": ""},  # the address is signed for an empty one
         method="PUT",
     )
-    with urlopen(request, timeout=30):  # noqa: S310 (same)
-        pass
+    urlopen(request, timeout=30).close()  # noqa: S310 (same)

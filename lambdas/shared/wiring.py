@@ -6,22 +6,33 @@ import json
 import os
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config
+from botocore.session import Session
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_sns import SNSClient
 
     from trainwarden.pipeline import Pipeline, Settings
-    from trainwarden.store.ports import Ledger, TrainingJobs
+    from trainwarden.store.ports import Ledger, TrainingJob, TrainingJobs
 
 # Short, so that the code that knows what to do about a throttled call hears of it in time.
 _QUICK = Config(
     connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4}
 )
+
+
+@lru_cache(maxsize=1)
+def _session() -> Session:
+    """Return the one session: what it parsed for one client serves the next."""
+    return Session()
+
+
+def client(service: str) -> Any:
+    """Return a client as boto3 makes it, without the hundred modules of boto3's resources."""
+    return _session().create_client(service, config=_QUICK)
 
 
 @lru_cache(maxsize=1)
@@ -32,9 +43,9 @@ def pipeline() -> Pipeline:
     from trainwarden.store.s3 import S3Objects
 
     return Pipeline(
-        objects=S3Objects(os.environ["BUCKET_NAME"], boto3.client("s3", config=_QUICK)),
+        objects=S3Objects(os.environ["BUCKET_NAME"], client("s3")),
         ledger=ledger(),
-        training=training_jobs(),
+        training=SageMakerOnDemand(),
         settings=settings(),
         now=time.time,
     )
@@ -45,7 +56,7 @@ def ledger() -> Ledger:
     """Return the table of jobs."""
     from trainwarden.store.dynamo import DynamoLedger
 
-    return DynamoLedger(os.environ["TABLE_NAME"], boto3.client("dynamodb", config=_QUICK))
+    return DynamoLedger(os.environ["TABLE_NAME"], client("dynamodb"))
 
 
 @lru_cache(maxsize=1)
@@ -53,7 +64,15 @@ def training_jobs() -> TrainingJobs:
     """Return what is asked of SageMaker."""
     from trainwarden.store.sagemaker import SageMakerJobs
 
-    return SageMakerJobs(boto3.client("sagemaker", config=_QUICK))
+    return SageMakerJobs(client("sagemaker"))
+
+
+class SageMakerOnDemand:
+    """``TrainingJobs`` whose client, the largest of all, is made when a job is first asked for."""
+
+    def describe(self, name: str) -> TrainingJob | None:
+        """Describe the job of exactly this name with its tags; None if there is none."""
+        return training_jobs().describe(name)
 
 
 def settings() -> Settings:
@@ -72,7 +91,8 @@ def settings() -> Settings:
 @lru_cache(maxsize=1)
 def bus() -> EventBridgeClient:
     """Return the client that puts events."""
-    return boto3.client("events", config=_QUICK)
+    made: EventBridgeClient = client("events")
+    return made
 
 
 def bus_name() -> str:
@@ -83,7 +103,8 @@ def bus_name() -> str:
 @lru_cache(maxsize=1)
 def topics() -> SNSClient:
     """Return the client that publishes messages."""
-    return boto3.client("sns", config=_QUICK)
+    made: SNSClient = client("sns")
+    return made
 
 
 def topic_arn() -> str:

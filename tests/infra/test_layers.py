@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import botocore
 import pytest
 from aws_cdk import App, Stack
+from botocore.loaders import Loader
 
+from infra import packing
 from infra.config import Config
-from infra.constructs import bundling
 from infra.constructs.layers import REQUIREMENTS, Layers
 from tests.infra.command import Assembly
 from tests.infra.synthesis import ROOT
@@ -20,11 +22,11 @@ HANDLERS = ("evaluator", "announcer", "jobs", "sweeper", "notifier", "stopper")
 IMPORT = """
 import sys
 sys.path[:0] = {paths!r}
-import importlib, numpy, aws_lambda_powertools, trainwarden
+import importlib, botocore, numpy, aws_lambda_powertools, trainwarden
 assert callable(importlib.import_module("lambdas.{package}.handler").handler)
 from lambdas.shared import wiring
 import trainwarden.pipeline, trainwarden.store.dynamo, trainwarden.store.s3, trainwarden.engine
-for module in (numpy, aws_lambda_powertools, trainwarden, wiring):
+for module in (botocore, numpy, aws_lambda_powertools, trainwarden, wiring):
     print(module.__file__)
 """
 
@@ -46,20 +48,11 @@ def function(assembly: Assembly, package: str) -> Path:
 
 
 @pytest.mark.parametrize("package", HANDLERS)
-def test_a_handler_starts_from_what_is_packed_and_the_runtime_s_boto3(
-    assembly: Assembly, package: str
-) -> None:
+def test_a_handler_starts_from_what_is_packed_alone(assembly: Assembly, package: str) -> None:
     packed = [function(assembly, package), *layers(assembly).values()]
-    boto3 = importlib.util.find_spec("boto3")
-    assert boto3
-    assert boto3.origin
-    runtime = str(Path(boto3.origin).parents[1])
-    # -S leaves out the environment's packages but for those of the runtime, which come last.
-    code = f"import sys; sys.path.append({runtime!r})\n" + IMPORT.format(
-        paths=list(map(str, packed)), package=package
-    )
+    code = IMPORT.format(paths=list(map(str, packed)), package=package)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code],
+        [sys.executable, "-I", "-S", "-c", code],  # -S leaves out the environment's packages
         capture_output=True,
         text=True,
         check=False,
@@ -67,8 +60,29 @@ def test_a_handler_starts_from_what_is_packed_and_the_runtime_s_boto3(
     )
     assert done.returncode == 0, done.stderr
     came_from = done.stdout.split()
-    assert len(came_from) == 4
+    assert len(came_from) == 5
     assert all(any(path.startswith(str(p)) for p in packed) for path in came_from)
+
+
+def test_the_sdk_knows_the_services_that_are_called_and_all_they_can_do(
+    assembly: Assembly,
+) -> None:
+    slim = layers(assembly)["deps"] / "botocore" / "data"
+    full = Path(botocore.__file__).parent / "data"
+    assert {path.name for path in slim.iterdir() if path.is_dir()} == packing.SERVICES
+    for service in packing.SERVICES:
+        slim_model, full_model = (
+            Loader(
+                extra_search_paths=[str(data)], include_default_search_paths=False
+            ).load_service_model(service, "service-2")
+            for data in (slim, full)
+        )
+        assert slim_model["operations"].keys() == full_model["operations"].keys()
+        assert slim_model["shapes"].keys() == full_model["shapes"].keys()
+        for name, shape in full_model["shapes"].items():
+            assert slim_model["shapes"][name].get("members", {}).keys() == (
+                shape.get("members", {}).keys()
+            )
 
 
 def test_what_only_people_s_machines_run_is_left_out(assembly: Assembly) -> None:
@@ -105,9 +119,13 @@ def test_the_lock_names_hashes_and_no_addresses() -> None:
     pinned = [line for line in lines if line and not line.startswith((" ", "#"))]
     assert {line.split("==")[0] for line in pinned} == {
         "aws-lambda-powertools",
+        "botocore",
         "jmespath",
         "numpy",
+        "python-dateutil",
+        "six",
         "typing-extensions",
+        "urllib3",
     }
     assert all(line.endswith("\\") for line in pinned)
     assert not [line for line in lines if "://" in line or line.startswith("-")]
@@ -135,19 +153,19 @@ def test_wheels_are_those_of_the_configured_runtime_wherever_they_are_built(
 def test_an_interpreter_that_is_not_there_is_no_error(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text("ANSWER = 42\n")
-    bundling.add_bytecode(tmp_path, "3.99", runs_in="/opt/python")
+    packing.add_bytecode(tmp_path, "3.99", runs_in="/opt/python")
     assert [path.name for path in tmp_path.iterdir()] == ["module.py"]
 
 
 def test_without_uv_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _name: None)
     monkeypatch.setitem(sys.modules, "uv", None)
-    with pytest.raises(bundling.BundlingError, match="pip install uv"):
-        bundling.uv()
+    with pytest.raises(packing.BundlingError, match="pip install uv"):
+        packing.uv()
 
 
 def test_the_order_of_files_and_their_times_do_not_change_an_asset() -> None:
     files = [ROOT / "app.py", ROOT / "cdk.json"]
-    before = bundling.digest(files)
-    assert bundling.digest(reversed(files)) == before
-    assert bundling.digest(files[:1]) != before
+    before = packing.digest(files)
+    assert packing.digest(reversed(files)) == before
+    assert packing.digest(files[:1]) != before

@@ -48,6 +48,13 @@ class Printed:
     lines: list[dict[str, Json]] = field(default_factory=list)
 
 
+@pytest.fixture(autouse=True)
+def _no_session_of_another_test() -> None:
+    from lambdas.shared import wiring
+
+    wiring._session.cache_clear()  # it keeps credentials and region
+
+
 @pytest.fixture
 def context() -> Context:
     return Context()
