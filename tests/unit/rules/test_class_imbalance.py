@@ -78,7 +78,12 @@ def test_padding_that_dominates_the_tokens_is_found() -> None:
 
 def test_pixel_labels_are_judged_by_dominance() -> None:
     assert fired(RULE, run_of(*[{0: 550, 1: 40, 2: 410}] * 9, shape=(8, 8))) == []
-    assert fired(RULE, run_of(*[{0: 950, 1: 50}] * 9, shape=(8, 8))) == [0]
+    assert fired(RULE, run_of(*[{0: 950, 1: 50}] * 9, shape=(8, 8))) == []
+    assert fired(RULE, run_of(*[{0: 990, 1: 10}] * 9, shape=(8, 8))) == [0]
+
+
+def test_one_number_a_row_in_a_column_of_its_own_is_one_label() -> None:
+    assert fired(RULE, run_of(*[{0: 98, 1: 2}] * 9, shape=(1,))) == [4]
 
 
 def test_evaluation_labels_and_a_loss_with_class_weights_are_left_alone() -> None:

@@ -61,6 +61,12 @@ def test_the_clock_does_not_run_while_the_learning_rate_rises() -> None:
     assert fired(RULE, run) == [300]
 
 
+def test_adversaries_with_an_optimizer_each_may_keep_their_loss() -> None:
+    script = Script()
+    two = {"optimizer": {"lr_0": 0.1, "1.lr_0": 0.1}}
+    assert fired(RULE, [script.step(i, loss=1.386, scalars=two) for i in range(300)]) == []
+
+
 class TestConvergedFromTheStart:
     """Fine-tuning and resumed runs begin low and have nowhere to fall."""
 

@@ -15,9 +15,9 @@ the first quarter of its labels differs from the rest by more than chance (two-s
 mean by five standard deviations): labels that drift (a policy's own actions, data in order) are no
 property of the data set. Labels below 0 (ignore_index) do not count.
 
-With more than ``many`` classes (tokens, ages) frequencies differ by nature; there, and for labels
-with a value for every position (segmentation, sequences), it fires only when one class has more
-than ``dominance`` of all labels.
+With more than ``many`` classes (tokens, ages) frequencies differ by nature: there it fires only
+when one class has more than ``dominance`` of all labels. Labels with a value for every position and
+few classes (segmentation) are mostly background: there that share must be above 0.98.
 
 **Remedy.** Weight the loss (weight=, pos_weight=), resample (WeightedRandomSampler), focal loss;
 judge by per-class recall. Exclude padding with ignore_index.
@@ -54,6 +54,7 @@ from trainwarden.model import (
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 _PER_CLASS = 20
+_DENSE = 0.98  # background of segmentation masks
 _SURE = 5.0  # standard deviations
 _EARLY = 4  # the first labels that the rest is compared with are one in so many
 _MAX_CLASSES = 1000  # kept in the state; beyond that labels are ids, not classes
@@ -125,16 +126,17 @@ class ClassImbalance(CheckedRule[Json]):
         by_count = sorted(merged["n"].items(), key=lambda item: item[1])
         (rare, low), (frequent, high) = by_count[0], by_count[-1]
         row = obs.layout.row_of.get(name)
-        dense = row is not None and bool(obs.layout.tensors[row].shape)
+        shape = () if row is None else obs.layout.tensors[row].shape
+        dense, many = math.prod(shape) > 1, len(by_count) > self.many
         evidence = {"counts": dict(by_count[-5:] + by_count[:5]), "classes": len(by_count),
                     "labels": total}  # fmt: skip
         since = merged["at"]
-        if dense or len(by_count) > self.many:
-            share = high / total
-            if share <= self.dominance or len(by_count) <= 1:
+        if dense or many:
+            share, limit = high / total, self.dominance if many else max(self.dominance, _DENSE)
+            if share <= limit or len(by_count) <= 1:
                 return None
             message = f"class {frequent} makes up {share:.0%} of the {total} labels seen of {name}"
-            return Finding(obs.step, name, share, self.dominance, message, since, evidence)
+            return Finding(obs.step, name, share, limit, message, since, evidence)
         if _drifts(merged):
             return None
         ratio = (high - 2 * math.sqrt(high)) / (low + 2 * math.sqrt(low + 1))

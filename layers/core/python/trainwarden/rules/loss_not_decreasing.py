@@ -13,7 +13,8 @@ passed and
   loss; or
 * *diverged*: the median of the last 5 losses is above ``max_rise`` times the start.
 
-Not judged flat: a loss that is ever 0 or less (a surrogate: policy gradients, densities), a run
+Not judged flat: a loss that is ever 0 or less (a surrogate: policy gradients, densities), a run of
+several optimizers (adversaries keep each other's loss where it is), a run
 that starts converged (its first loss is under half of ln C with C classes of labels, or under a
 tenth of the variance of real-valued labels), and the steps during which the learning rate rises.
 
@@ -163,7 +164,8 @@ class LossNotDecreasing(CheckedRule[Json]):
 
     def _flat(self, state: Json, obs: Observation, name: str, start: float) -> Finding | None:
         steps = obs.step - max(0, state["at"], state["origin"])
-        if steps < self.min_steps or state["low"] <= 0 or state["converged"]:
+        several = any(name.startswith("1.") for name in obs.scalars.get("optimizer", ()))
+        if steps < self.min_steps or state["low"] <= 0 or state["converged"] or several:
             return None
         last = state["last"][-max(3, state["saves"] // 2) :]
         level = median(last)
