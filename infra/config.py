@@ -95,7 +95,7 @@ class Config(BaseModel):
     )
     dry_run: bool = Field(
         default=False,
-        description="Decide and announce, but stop nothing; the permission to stop is left out.",
+        description="Decide and announce, but stop nothing: every stop is denied.",
     )
     retain: bool = Field(
         default=True,
@@ -112,7 +112,9 @@ class Config(BaseModel):
         default=30, description="Days after which raw tensors are deleted."
     )
     log_days: Annotated[int, AfterValidator(_known_log_days)] = Field(
-        default=30, description="Days the functions' logs are kept."
+        default=30,
+        description="Days the functions' logs are kept.",
+        json_schema_extra={"enum": list(LOG_DAYS)},
     )
     archive_days: Annotated[int, Field(ge=0, le=3650)] = Field(
         default=0, description="Days an archive keeps the bus's events for replay; 0: no archive."

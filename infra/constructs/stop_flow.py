@@ -86,6 +86,7 @@ class StopFlow(Construct):
     def _stop(self, confirm: sfn.IChainable) -> tasks.CallAwsService:
         """An error here may mean that the job ended a moment ago: looking at it decides."""
         state = self._sagemaker("StopTrainingJob", "stopTrainingJob")
+        _retry(state)  # to ask twice does no harm
         state.add_catch(confirm, assign={"error": ERROR})
         state.next(confirm)
         return state
