@@ -325,9 +325,14 @@ MALFORMED: dict[str, tuple[Callable[[Header, Tensors], None], str]] = {
         "active in at most what was seen",
     ),
     "activity missing": (drop("channels.active"), "tensor 'channels.active'"),
+    "other number of labels": (side("labels", entries=1), "the index of labels"),
     "negative label counts": (
-        side("labels", entries=1),
-        "the index of labels",
+        lambda found, t: (
+            found["labels"].update(entries=1),
+            t.update({"labels.index": deflate(np.array([[0, 0, 7, -1]]))}),
+            None,
+        )[-1],
+        "label counts from 0",
     ),
     "histogram of no bin": (
         lambda found, t: (
@@ -353,18 +358,21 @@ def test_a_malformed_object_is_refused_by_its_fault(
 @pytest.mark.parametrize("at", [(0, 0), (1, 4), (4, 8)])
 @pytest.mark.parametrize("value", [-1.0, np.inf, -np.inf])
 def test_a_counter_that_counts_nothing_is_refused(
-    at: tuple[int, int], value: float, steps: StepsObject, layout: Layout, key: StepsKey
+    at: tuple[int, int],
+    value: float,
+    steps: StepsObject,
+    layout: Layout,
+    key: StepsKey,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps.observations[2].stats[at] = value
     with pytest.raises(MalformedObjectError, match="counters from 0"):
-        decode(encode(steps), layout, key=key)
-
-
-def test_negative_label_counts_are_refused(layout: Layout) -> None:
-    obs = Observation(0, Mode.TRAIN, 0, 0.0, labels={"l": {1: -1}})
-    body = encode(StepsObject("j", 0, 0, "r", (obs,)))
-    with pytest.raises(MalformedObjectError, match="label counts from 0"):
-        decode(body, layout, key=StepsKey("j", 0, 0))
+        encode(steps)
+    with monkeypatch.context() as careless:
+        careless.setattr("trainwarden.wire.tables._check_counters", lambda _: None)
+        body = encode(steps)
+    with pytest.raises(MalformedObjectError, match="counters from 0"):
+        decode(body, layout, key=key)
 
 
 def test_a_header_without_our_part_is_refused(layout: Layout, key: StepsKey) -> None:
@@ -423,14 +431,28 @@ UNWRITABLE: dict[str, tuple[Callable[[StepsObject], StepsObject], str]] = {
     "an endless time": (lambda o: _with(o, time=float("nan")), "'time' as a number"),
     "negative activity": (
         lambda o: _with(o, channels={"c": Channels(np.array([-1]), 3)}),
-        "counts from 0",
+        "channels active in 0 to all",
     ),
+    "more activity than was seen": (
+        lambda o: _with(o, channels={"c": Channels(np.array([4]), 3)}),
+        "channels active in 0 to all",
+    ),
+    "negative label counts": (lambda o: _with(o, labels={"l": {1: -1}}), "label counts from 0"),
+    "a name too long": (lambda o: _with(o, scalars={"m": {"x" * 1025: 1.0}}), "of 1024 characters"),
+    "a label too long": (lambda o: _with(o, labels={"x" * 1025: {1: 1}}), "of 1024 characters"),
+    "a number of eleven digits": (lambda o: dataclasses.replace(o, seq=10**10), "'seq'"),
+    "a run too long": (lambda o: dataclasses.replace(o, run="x" * 129), "'run' as a string"),
+    "negative drops": (lambda o: dataclasses.replace(o, dropped={"a": -1}), "'dropped'"),
     "a histogram of another size": (
         lambda o: dataclasses.replace(o, histograms={(0, "a"): np.zeros(3, np.int64)}),
         "counts \\(769,\\)",
     ),
     "a histogram of no step": (
         lambda o: dataclasses.replace(o, histograms={(5, "a"): np.ones(769, np.int64)}),
+        "counts \\(769,\\)",
+    ),
+    "a histogram of negative counts": (
+        lambda o: dataclasses.replace(o, histograms={(0, "a"): -np.ones(769, np.int64)}),
         "counts \\(769,\\)",
     ),
     "too many bytes": (

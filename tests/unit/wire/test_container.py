@@ -114,7 +114,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "no UTF-8": (raw(b'{"\xff": 1}'), "strict JSON"),
     "NaN": (raw(b'{"a": NaN}'), "finite numbers"),
     "infinite digits": (raw(b'{"a": 1e999}'), "finite numbers"),
-    "endless integer": (raw(b'{"a": ' + b"9" * 100_000 + b"}"), "an integer below"),
+    "endless integer": (raw(b'{"a": ' + b"9" * 100_000 + b"}"), "integers of at most"),
     "deep": (raw(b'{"a":' * 50_000 + b"1" + b"}" * 50_000), "strict JSON|nested"),
     "half a surrogate": (raw(b'{"__metadata__": {"a": "\\ud800"}}'), "strict JSON"),
     "duplicate tensor": (

@@ -153,6 +153,20 @@ def test_a_manifest_of_numbers_that_are_none_is_not_written(manifest: Manifest) 
         dataclasses.replace(manifest, environment={"loss": float("nan")}).to_bytes()
 
 
+def test_what_no_reader_takes_is_not_written(manifest: Manifest, layout: Layout) -> None:
+    with pytest.raises(MalformedObjectError, match="unique tensor names"):
+        dataclasses.replace(manifest, layout=Layout(layout.tensors * 2)).to_bytes()
+    with pytest.raises(MalformedObjectError, match="a manifest of at most"):
+        dataclasses.replace(manifest, environment={"x": "y" * MAX_MANIFEST_BYTES}).to_bytes()
+    with pytest.raises(MalformedObjectError, match="'last_seq' as an integer"):
+        End("job", 0, "run", -2).to_bytes()
+
+
+def test_large_integers_of_an_environment_are_kept(manifest: Manifest) -> None:
+    seeded = dataclasses.replace(manifest, environment={"seed": 2**64 - 1})
+    assert Manifest.from_bytes(seeded.to_bytes()) == seeded
+
+
 def test_a_field_that_a_later_writer_adds_is_ignored(manifest: Manifest) -> None:
     document = json.loads(manifest.to_bytes()) | {"mood": "good"}
     assert Manifest.from_bytes(json.dumps(document).encode()) == manifest

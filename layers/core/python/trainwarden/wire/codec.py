@@ -51,6 +51,7 @@ __all__ = [
 
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 MAX_STEPS = 1_000
+MAX_SEQ = 10**10 - 1  # ten digits in the key
 _HEADER = "trainwarden"
 _ROW_BYTES = WIDTH * 8
 _WHAT = "steps object"
@@ -111,6 +112,7 @@ def encode(obj: StepsObject) -> bytes:
         "steps": [_step_json(obs, obj.worker) for obs in observations],
         "dropped": {str(reason): int(count) for reason, count in obj.dropped.items()},
     }
+    _check_writable(Fields(header, _WHAT))
     found: Tensors = {}
     if rows:
         found.update(pack_stats([obs.stats for obs in observations], rows))
@@ -122,6 +124,14 @@ def encode(obj: StepsObject) -> bytes:
     if len(body) > MAX_OBJECT_BYTES:
         raise malformed(f"an object of at most {MAX_OBJECT_BYTES} bytes", str(len(body)))
     return body
+
+
+def _check_writable(header: Fields) -> None:
+    """Never write what no reader takes; steps and side tables see to themselves."""
+    _key(header)
+    header.integer("rows", 0, MAX_TENSORS)
+    header.text("run", MAX_RUN_CHARS)
+    header.counters("dropped")
 
 
 def _longest_layout(observations: Sequence[Observation]) -> Sequence[TensorInfo]:
@@ -203,10 +213,16 @@ def run_of(body: bytes) -> str:
     return Fields(parse_json(header.encode(), _WHAT), _WHAT).text("run", MAX_RUN_CHARS)
 
 
-def _check_key(header: Fields, key: StepsKey) -> None:
-    seen = StepsKey(
-        header.text("job", 256), header.integer("worker", 0, MAX_WORKER), header.integer("seq")
+def _key(header: Fields) -> StepsKey:
+    return StepsKey(
+        header.text("job", 256),
+        header.integer("worker", 0, MAX_WORKER),
+        header.integer("seq", 0, MAX_SEQ),
     )
+
+
+def _check_key(header: Fields, key: StepsKey) -> None:
+    seen = _key(header)
     if seen != key:
         raise malformed(f"the object of {tuple(key)}", f"that of {tuple(seen)}")
 

@@ -30,7 +30,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _integer(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise malformed("an integer below 2**53", f"{len(digits)} digits")
+        raise malformed(f"integers of at most {_MAX_DIGITS} digits", f"{len(digits)} digits")
     return int(digits)
 
 

@@ -136,9 +136,15 @@ class Manifest:
         }
 
     def to_bytes(self) -> bytes:
-        """Return the object's bytes; equal manifests give equal bytes."""
+        """Return the object's bytes; equal manifests give equal bytes.
+
+        Raises:
+            MalformedObjectError: something that no reader would take.
+        """
         tensors = [_tensor_json(tensor) for tensor in self.layout.tensors]
-        return dump_json({**self._json(), "tensors": tensors})
+        body = dump_json({**self._json(), "tensors": tensors})
+        Manifest.from_bytes(body)
+        return body
 
     def summary(self) -> dict[str, Json]:
         """Return the manifest as JSON without its layout, but with its size and hash."""
@@ -202,8 +208,12 @@ class End:
     counters: Mapping[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """Return the object's bytes; equal values give equal bytes."""
-        return dump_json(
+        """Return the object's bytes; equal values give equal bytes.
+
+        Raises:
+            MalformedObjectError: something that no reader would take.
+        """
+        body = dump_json(
             {
                 "wire": WIRE_VERSION,
                 "job": self.job,
@@ -215,6 +225,8 @@ class End:
                 "counters": dict(self.counters),
             }
         )
+        End.from_bytes(body)
+        return body
 
     @classmethod
     def from_bytes(cls, body: bytes) -> End:

@@ -31,11 +31,19 @@ Header = dict[str, Json]
 Tensors = dict[str, Entry]
 
 
+def _check_names(kind: str, names: Sequence[str]) -> None:
+    """Never write what no reader takes."""
+    if len(names) > MAX_NAMES or any(len(name) > _NAME_CHARS for name in names):
+        expected = f"{kind} of at most {MAX_NAMES} names of {_NAME_CHARS} characters"
+        raise malformed(expected, f"{len(names)} names, the longest of {max(map(len, names))}")
+
+
 def pack_scalars(observations: Sequence[Observation], header: Header, tensors: Tensors) -> None:
     """Write scalars as F64 [step, name], with a mask where a step lacks some."""
     names = sorted({(str(c), n) for obs in observations for c, m in obs.scalars.items() for n in m})
     if not names:
         return
+    _check_names("scalars", [part for name in names for part in name])
     column = {name: i for i, name in enumerate(names)}
     values = np.zeros((len(observations), len(names)))
     present = np.zeros(values.shape, dtype=np.bool_)
@@ -89,6 +97,7 @@ def _scalar_names(header: Fields) -> list[tuple[str, str]]:
 
 
 def _pack_index(kind: str, names: Sequence[str], index: npt.ArrayLike, tensors: Tensors) -> Header:
+    _check_names(kind, names)
     entries = np.array(index, dtype=np.int64).reshape(-1, _INDEX_WIDTH)
     if len(entries) > MAX_ENTRIES:
         raise malformed(f"at most {MAX_ENTRIES} entries of {kind}", str(len(entries)))
@@ -129,8 +138,9 @@ def pack_channels(observations: Sequence[Observation], header: Header, tensors: 
                 index.append((step, i, len(active), int(seen)))
                 counts.append(np.asarray(active, dtype=np.int64))
     joined = np.concatenate(counts)
-    if joined.size and joined.min() < 0:
-        raise malformed("counts from 0", str(joined.min()))
+    most = np.repeat([seen for *_, seen in index], [size for *_, size, _ in index])
+    if np.any(joined < 0) or np.any(joined > most):
+        raise malformed("channels active in 0 to all of what was seen", "another count")
     top = int(joined.max()) if joined.size else 0
     width = next(w for w in _WIDTHS if top < 2 ** (8 * w - (w == _WIDTHS[-1])))
     tensors["channels.active"] = deflate(joined.astype(f"<u{width}"))
@@ -178,6 +188,8 @@ def pack_labels(observations: Sequence[Observation], header: Header, tensors: Te
         for i, name in enumerate(names)
         for value, count in sorted(obs.labels.get(name, {}).items())
     ]
+    if any(count < 0 for *_, count in index):
+        raise malformed("label counts from 0", "a negative count")
     header["labels"] = _pack_index("labels", names, index, tensors)
 
 
@@ -213,7 +225,7 @@ def pack_histograms(histograms: Histograms, steps: int, header: Header, tensors:
     position = {name: i for i, name in enumerate(names)}
     parts = [np.empty((0, _INDEX_WIDTH), np.int64)]
     for (step, name), counts in sorted(histograms.items(), key=lambda item: item[0]):
-        if counts.shape != (HISTOGRAM_BINS,) or not 0 <= step < steps:
+        if counts.shape != (HISTOGRAM_BINS,) or counts.min() < 0 or not 0 <= step < steps:
             raise malformed(f"counts ({HISTOGRAM_BINS},) of a step", f"{counts.shape}, step {step}")
         bins = np.flatnonzero(counts)
         entries = np.empty((bins.size, _INDEX_WIDTH), np.int64)

@@ -83,12 +83,23 @@ def packed_tensor(found: Container, name: str) -> Entry:
     return item
 
 
+def _check_counters(stacked: FloatArray) -> None:
+    counters = stacked[:_COUNTERS]
+    if np.any((counters < 0) | np.isinf(counters)):
+        raise malformed("statistics with counters from 0", "a negative or infinite counter")
+
+
 def pack_stats(tables: Sequence[FloatArray], rows: int) -> Mapping[str, Entry]:
-    """Pack S tables (<= rows, 32) float64; missing rows are NaN. Every bit survives."""
+    """Pack S tables (<= rows, 32) float64; missing rows are NaN. Every bit survives.
+
+    Raises:
+        MalformedObjectError: a negative or infinite counter.
+    """
     stacked = np.empty((WIDTH, rows, len(tables)))
     for step, table in enumerate(tables):
         stacked[:, : len(table), step] = table.T
         stacked[:, len(table) :, step] = np.nan
+    _check_counters(stacked)
     words = stacked.reshape(WIDTH, -1).view(np.uint64)
     live = (words != words[:, :1]).any(axis=1)
     varying = words[live]
@@ -151,9 +162,7 @@ def unpack_stats(found: Container, rows: int, steps: int) -> FloatArray:
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         stacked[single] = _join(planes[:singles], "<f4")
     stacked[double] = _join(planes[singles:], "<f8")
-    counters = stacked[:_COUNTERS]
-    if np.any((counters < 0) | np.isinf(counters)):
-        raise malformed("statistics with counters from 0", "a negative or infinite counter")
+    _check_counters(stacked)
     tables = np.ascontiguousarray(stacked.reshape(WIDTH, rows, steps).transpose(2, 1, 0))
     tables.flags.writeable = False
     return tables
