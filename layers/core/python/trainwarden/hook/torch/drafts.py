@@ -114,6 +114,8 @@ class Drafts:
             for name, value in self.losses.resolve(tally, draft.mode).items():
                 draft.scalar(Collection.LOSSES, name, value)
         draft.labels.update({name: counts for name, counts in tally.labels.items() if counts})
+        if tally.weighted:
+            draft.scalar(Collection.LABELS, "weighted", 1.0)
         if draft.mode is Mode.TRAIN:
             carried, self._carried = self._carried, {}
             _fill(draft.scalars, carried)

@@ -46,6 +46,8 @@ _FUNCTIONS = (
     "soft_margin_loss",
     "triplet_margin_loss",
 )
+_WEIGHTS = ("weight", "pos_weight")  # arguments that weight classes
+_CLASSIFIERS = frozenset(name for name in _FUNCTIONS if "entropy" in name or name == "nll_loss")
 
 
 class LossFinder:
@@ -118,10 +120,20 @@ class LossFinder:
         finally:
             self._inside = False
         target = args[1] if len(args) > 1 else kwargs.get("target")
+        weights = [kwargs.get(key) for key in _WEIGHTS]
+        if name in _CLASSIFIERS:
+            weights += args[2:3]
+        if any(isinstance(weight, torch.Tensor) for weight in weights):
+            self._session.guarded(self._weighted)
         self._session.guarded(
             self._computed, name, args[:1] or (kwargs.get("input"),), target, result
         )
         return result
+
+    def _weighted(self) -> None:
+        tally = self._tally()
+        if tally is not None:
+            tally.weighted = True
 
     def _computed(self, name: str, inputs: Sequence[Any], target: Any, result: Any) -> None:
         tally = self._tally()
@@ -162,11 +174,15 @@ class LossReader:
             return []
         return [self._loss_fn.register_forward_hook(Callback(self._session, self._called))]
 
-    def _called(self, _module: nn.Module, args: Sequence[Any], output: Any) -> None:
+    def _called(self, module: nn.Module, args: Sequence[Any], output: Any) -> None:
         if self.searching:
             self.searching = self.searching_functions = False
             self.finder.stop()
         self.add(args, output)
+        tally = self._tally()
+        if tally is not None:
+            weights = (getattr(module, key, None) for key in _WEIGHTS)
+            tally.weighted = any(isinstance(weight, torch.Tensor) for weight in weights)
 
     def add(self, args: Sequence[Any], output: Any) -> None:
         """Add the result of a call of the loss function."""

@@ -31,6 +31,7 @@ class Tally:
         results: What loss functions returned, by name.
         labels: Label tensor name → class → count.
         batches: Forward passes.
+        weighted: A loss weighted its classes.
     """
 
     losses: dict[str, list[tuple[torch.Tensor, int]]] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Tally:
     results: list[tuple[str, weakref.ref[torch.Tensor]]] = field(default_factory=list)
     labels: dict[str, dict[int, int]] = field(default_factory=dict)
     batches: int = 0
+    weighted: bool = False
 
     def add(self, name: str, value: Any, weight: int) -> None:
         """Add one batch's loss; ``value`` may be unreduced."""
