@@ -195,6 +195,9 @@ class Session:
         """Call ``function``; its errors never reach the training loop, unless strict."""
         if not self.active or self.pid != os.getpid():
             return None
+        return self._guard(function, *arguments)
+
+    def _guard(self, function: Callable[..., T], *arguments: Any) -> T | None:
         try:
             return function(*arguments)
         except Exception as error:
@@ -219,7 +222,7 @@ class Session:
             self.stop_requested = True
             self.say(f"the loop is asked to end after a checkpoint: {control.reason}")
             if self.on_stop is not None:
-                self.guarded(self.on_stop, control.reason)
+                self._guard(self.on_stop, control.reason)
 
     # ---- the way out ----------------------------------------------------------------------
 

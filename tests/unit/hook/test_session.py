@@ -1,0 +1,183 @@
+"""One watched run: rows, drafts, the guard, the clock."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import time
+
+import numpy as np
+import pytest
+
+from tests.unit.hook.recording import LAZY, QUICK, Flaky, read
+from trainwarden.errors import BadInputError, TrainwardenError
+from trainwarden.hook.config import Place
+from trainwarden.hook.options import Options
+from trainwarden.hook.session import Session
+from trainwarden.hook.uploader import Limits
+from trainwarden.model import Mode, TensorInfo
+from trainwarden.store.memory import MemoryObjects
+from trainwarden.store.ports import ObjectStore
+from trainwarden.wire.control import Control
+from trainwarden.wire.keys import control_key
+
+TABLE = np.arange(64.0).reshape(2, 32)
+
+
+def start(store: ObjectStore, options: Options | None = None, limits: Limits = LAZY) -> Session:
+    return Session(
+        options or Options(),
+        Place(job="job", out="", identity="me"),
+        framework="none 1",
+        environment={"python": "3"},
+        store=store,
+        limits=limits,
+    )
+
+
+def save(session: Session, step: int) -> None:
+    draft = session.draft(step, Mode.TRAIN, step)
+    draft.scalar("losses", "loss", float(step))
+    session.submit(draft)
+
+
+def test_rows_are_given_in_order_and_kept() -> None:
+    store = MemoryObjects()
+    session = start(store)
+    rows = [session.row(TensorInfo(name, "weights")) for name in ("a", "b", "a")]
+    assert rows == [0, 1, 0]
+    draft = session.draft(0, Mode.TRAIN, 0)
+    draft.rows(np.array([1, 0]), TABLE)
+    session.submit(draft)
+    session.close("finished")
+    found = read(store).observations[0]
+    assert found.layout.names == ("a", "b")
+    assert np.array_equal(found.stats, TABLE[::-1])
+
+
+def test_a_row_that_was_not_filled_is_not_captured() -> None:
+    store = MemoryObjects()
+    session = start(store)
+    for name in ("a", "b", "c"):
+        session.row(TensorInfo(name, "weights"))
+    draft = session.draft(0, Mode.TRAIN, 0)
+    draft.rows(np.array([2]), TABLE[:1])
+    session.submit(draft)
+    session.close("finished")
+    found = read(store).observations[0]
+    assert found.captured("weights").tolist() == [2]
+
+
+def test_the_manifest_says_who_wrote_what_and_how() -> None:
+    store = MemoryObjects()
+    session = start(store, Options(rules=["Overfit"]))
+    save(session, 0)
+    session.close("finished")
+    manifest = read(store).manifest
+    assert (manifest.framework, manifest.identity, manifest.rules) == ("none 1", "me", ["Overfit"])
+    assert manifest.environment == {"python": "3"}
+    assert manifest.capture["save_interval"] == 10
+    assert manifest.workers == (0,)
+    assert abs(manifest.created - time.time()) < 60
+
+
+def test_an_error_is_said_once_switches_capture_off_and_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, taken_out = MemoryObjects(), list[str]()
+    session = start(store)
+    session.detach = lambda: taken_out.append("hooks")
+
+    def broken() -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    save(session, 0)
+    with caplog.at_level(logging.WARNING, "trainwarden"):
+        assert session.guarded(broken) is None
+        assert session.guarded(save, session, 1) is None, "switched off"
+    assert taken_out == ["hooks"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "a bug of ours" in caplog.records[0].message
+    session.close("finished")
+    found = read(store)
+    assert found.steps == [0]
+    assert found.dropped == {"errors": 1}
+
+
+def test_strict_raises_the_error_itself() -> None:
+    session = start(MemoryObjects(), Options(strict=True))
+    with pytest.raises(ZeroDivisionError):
+        session.guarded(lambda: 1 / 0)
+    session.close("finished")
+
+
+def test_ctrl_c_inside_the_hook_ends_the_training() -> None:
+    session = start(MemoryObjects())
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        session.guarded(interrupted)
+    session.close("stopped")
+
+
+def test_strict_says_what_could_not_be_uploaded() -> None:
+    store = Flaky([BadInputError("to write", "AccessDenied") for _ in range(100)])
+    session = start(store, Options(strict=True), QUICK)
+    save(session, 0)
+    with pytest.raises(TrainwardenError, match="AccessDenied"):
+        session.close("finished")
+
+
+def test_not_strict_it_warns_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    store = Flaky([BadInputError("to write", "AccessDenied") for _ in range(100)])
+    session = start(store, limits=QUICK)
+    save(session, 0)
+    assert session.close("finished") is False
+    assert any("AccessDenied" in record.message for record in caplog.records)
+
+
+def test_in_a_forked_child_nothing_happens() -> None:
+    store = MemoryObjects()
+    session = start(store)
+    session.pid = os.getpid() + 1  # what a child sees
+    assert session.guarded(save, session, 0) is None
+    assert session.flush(0) is False
+    assert session.close("finished") is False
+    session.pid = os.getpid()
+    session.close("finished")
+    assert read(store).observations == []
+
+
+def test_time_does_not_follow_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = start(MemoryObjects())
+    before = session.now()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert session.now() >= before
+    monkeypatch.undo()
+    session.close("finished")
+
+
+def test_the_cloud_can_ask_the_loop_to_stop() -> None:
+    store, reasons = MemoryObjects(), queue.SimpleQueue[str]()
+    store.put(control_key("job"), Control(version=1, stop=True, reason="loss is NaN").to_bytes())
+    session = start(store, limits=QUICK)
+    session.on_stop = reasons.put
+    save(session, 0)
+    assert reasons.get(timeout=30) == "loss is NaN"
+    assert session.stop_requested
+    session.close("finished")
+    assert reasons.empty()
+
+
+def test_closing_twice_is_closing_once() -> None:
+    store = MemoryObjects()
+    session = start(store)
+    save(session, 0)
+    assert session.close("failed")
+    session.close("finished")
+    end = read(store).end
+    assert end is not None
+    assert end.reason == "failed"
