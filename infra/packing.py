@@ -136,7 +136,10 @@ def slim_sdk(botocore: Path) -> None:
             shutil.rmtree(folder)
     for packed in data.rglob("service-2.json.gz"):
         model = json.loads(gzip.decompress(packed.read_bytes()))
-        packed.with_suffix("").write_text(_compact(_without_prose(model)), "utf-8")
+        slim = _without_prose(model)
+        if "clientContextParams" in model:  # botocore reads the prose of these, of S3's at least
+            slim["clientContextParams"] = model["clientContextParams"]
+        packed.with_suffix("").write_text(_compact(slim), "utf-8")
         packed.unlink()
     for path in data.rglob("examples-1.json"):
         path.unlink()
