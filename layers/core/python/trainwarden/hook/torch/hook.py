@@ -270,7 +270,7 @@ def _session(
 
 
 def _roots(model: nn.Module | Mapping[str, nn.Module]) -> Roots:
-    roots = {"": model} if isinstance(model, nn.Module) else dict(model)
+    roots = dict(model) if isinstance(model, Mapping) else {"": model}
     for name, root in roots.items():
         if not isinstance(root, nn.Module):
             raise BadInputError("a torch.nn.Module, or several by name", type(root).__name__, name)
