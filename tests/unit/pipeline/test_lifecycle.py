@@ -352,6 +352,28 @@ def test_a_new_run_under_the_name_of_a_closed_one_is_judged_from_its_beginning()
     assert [told["run"] for told in world.events("Job Opened")] == ["run-1", "run-2"]
 
 
+class _CountingObjects(MemoryObjects):
+    gets = 0
+
+    def get(self, key: str, *, max_bytes: int) -> bytes | None:
+        self.gets += 1
+        return super().get(key, max_bytes=max_bytes)
+
+
+def test_what_an_earlier_run_left_is_not_read_over_and_over() -> None:
+    objects = _CountingObjects()
+    world = World(objects=objects)
+    pipeline = world.pipeline()
+    pipeline.notice(world.manifest())
+    for seq in range(300):
+        world.steps(seq, obs(seq))
+    pipeline.notice(world.manifest(run="run-2"))
+    world.clock += 60
+    objects.gets = 0
+    pipeline.sweep()
+    assert objects.gets < 40
+
+
 def test_what_an_earlier_run_left_does_not_make_a_gap() -> None:
     world = World()
     pipeline = world.pipeline()
@@ -430,15 +452,16 @@ def test_a_container_that_goes_on_after_an_interruption_keeps_what_its_rules_kno
     assert world.record().status is JobStatus.CLOSED
 
 
-def test_a_new_run_that_goes_on_with_the_numbers_of_the_earlier_one_is_found() -> None:
+@pytest.mark.parametrize("left", [3, 200])
+def test_a_new_run_that_goes_on_with_the_numbers_of_the_earlier_one_is_found(left: int) -> None:
     world = World()
     pipeline = world.pipeline()
     pipeline.notice(world.manifest())
-    for seq in range(3):
+    for seq in range(left):
         world.steps(seq, obs(seq))
     pipeline.ingest(JOB)
     pipeline.notice(world.manifest(run="run-2"))
-    pipeline.notice(world.steps(3, obs(0), run="run-2"))
+    pipeline.notice(world.steps(left, obs(0), run="run-2"))
     for _ in range(2):
         world.clock += world.settings.gap_deadline_s
         pipeline.sweep()

@@ -81,9 +81,20 @@ def judge_all(
     pipeline = Pipeline(objects, ledger, None, replace(_LOCAL, defaults=defaults or {}), now)
     names = jobs_in(objects)
     for name in names:
-        while pipeline.ingest(name).more:
-            pass
+        hints = _beyond_the_end(ledger.load(name))
+        while pipeline.ingest(name, keys=hints).more:
+            hints = ()
     return names
+
+
+def _beyond_the_end(record: JobRecord | None) -> tuple[str, ...]:
+    """Return where a run under the name of one that is closed would go on or start anew."""
+    if record is None or record.status is not JobStatus.CLOSED:
+        return ()
+    further: list[keys.Key] = [keys.ManifestKey(record.job)]
+    for worker, (seq, _) in record.watermarks.items():
+        further += [keys.StepsKey(record.job, worker, seq), keys.EndKey(record.job, worker)]
+    return tuple(str(key) for key in further)
 
 
 def _chosen(names: tuple[str, ...], job: str | None) -> str:

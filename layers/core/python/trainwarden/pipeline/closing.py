@@ -149,13 +149,16 @@ def _why_no_data(draft: Draft) -> str:
     )
 
 
-def note_late(draft: Draft, keys: Iterable[Key]) -> None:
+def note_late(draft: Draft, inbox: Inbox, manifest: Manifest | None, keys: Iterable[Key]) -> None:
     """Record steps objects that came after the job was closed, each once."""
     for key in keys:
         if not isinstance(key, StepsKey):
             continue
         first, at = draft.record.watermarks.get(key.worker, (0, 0))
         if key.seq < first or draft.is_full():
+            continue
+        run, layout = (manifest.run, manifest.layout) if manifest else ("", None)
+        if inbox.steps(key, run, layout).nothing:
             continue
         found = f"objects {first} to {key.seq}" + (f", the first from step {at}" if at else "")
         error = BadInputError("no object after the job was closed", found, _LATE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from trainwarden.wire.manifest import MAX_END_BYTES, MAX_MANIFEST_BYTES, End, Ma
 
 KNOWN_JOBS = 64  # layouts kept by a warm process
 STEP_LIMIT = 10**12  # keys of findings and of tensors have 12 digits
+_LOOKED_AT = 16  # of them, one by one
 _LATER_KEYS = 1_000  # looked through for the next object after a gap
 _REMEDY = "write objects with trainwarden's hook only; the rest of the job is judged without it"
 
@@ -159,15 +161,20 @@ class Inbox:
             hidden: Runs whose objects do not count.
             any_will_do: True if nothing is still to come, so that a bad object counts.
         """
+        later = list(self.later(key))
         first = None
-        for found in self.later(key):
+        for found in later[:_LOOKED_AT]:
             lies = self.steps(found, run, layout)
             if lies.nothing or lies.run in hidden:
                 continue
             first = first or found
             if any_will_do or lies.steps is not None or lies.unreadable:
                 return first
-        return None
+        if not hidden:
+            return None
+        # A run that found an earlier one's objects goes on after all of them.
+        ours = bisect_left(later, True, key=lambda k: self.steps(k, run, layout).run not in hidden)
+        return later[ours] if ours < len(later) else None
 
 
 def _others(body: bytes, run: str) -> Found | None:

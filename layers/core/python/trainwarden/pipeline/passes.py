@@ -91,7 +91,7 @@ class Call:
         if draft.progress.attempt != attempt:
             self._streams.clear()
         elif late and not opening.goes_on(manifest, self.keys):
-            closing.note_late(draft, self.keys)
+            closing.note_late(draft, self.inbox, manifest, self.keys)
             return Stop.IDLE
         if not opening.open(manifest):
             draft.touch()  # a job that is heard of must be swept
