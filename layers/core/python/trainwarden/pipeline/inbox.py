@@ -174,7 +174,9 @@ class Inbox:
             return None
         # A run that found an earlier one's objects goes on after all of them.
         ours = bisect_left(later, True, key=lambda k: self.steps(k, run, layout).run not in hidden)
-        return later[ours] if ours < len(later) else None
+        if ours < len(later) and self.steps(later[ours], run, layout).steps is not None:
+            return later[ours]
+        return None
 
 
 def _others(body: bytes, run: str) -> Found | None:
