@@ -14,6 +14,7 @@ from trainwarden.cli.place import Place
 from trainwarden.cli.render import Output
 from trainwarden.model import Json
 from trainwarden.store.ports import EntryKind, JobStatus
+from trainwarden.store.sagemaker import SageMakerJobs
 
 Event = dict[str, Json]
 
@@ -21,6 +22,10 @@ Event = dict[str, Json]
 def watch(args: argparse.Namespace, out: Output) -> int:
     """Follow a job live: its state, verdicts, findings and actions as they come."""
     place = place_of(args)
+    if _starts(place, args.job):
+        out.line(f"{args.job} has started and sent nothing yet")
+        while place.ledger.load(args.job) is None and _starts(place, args.job):
+            time.sleep(max(0.1, args.interval))
     load(place, args.job)
     for event in changes(place, args.job):
         if event["kind"] == "idle":
@@ -32,6 +37,14 @@ def watch(args: argparse.Namespace, out: Output) -> int:
         else:
             out.line(sentence(event))
     return ISSUES if views.has_issues(views.verdict_rows(load(place, args.job))) else OK
+
+
+def _starts(place: Place, job: str) -> bool:
+    """Whether SageMaker runs a job that the ledger has not heard of yet."""
+    if place.session is None or place.ledger.load(job) is not None:
+        return False
+    training = SageMakerJobs(place.client("sagemaker")).describe(job)
+    return training is not None and training.status == "InProgress"
 
 
 def changes(place: Place, job: str) -> Iterator[Event]:
