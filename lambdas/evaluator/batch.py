@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.data_classes import S3Event, SQSEvent, SQSRecord
+from aws_lambda_powertools.utilities.data_classes.s3_event import S3EventRecord
 
 from lambdas.shared import obs
 from lambdas.shared.measures import measure
@@ -67,20 +68,20 @@ class Batch:
             obs.seconds(obs.FOLD_LAG_SECONDS, max(0.0, time.time() - oldest))
 
 
-def notices(record: SQSRecord) -> Iterator[Notice]:
-    """Yield what a message tells of; nothing for a message that is no notice of S3."""
+def notices(record: SQSRecord) -> list[Notice]:
+    """Return what a message tells of; nothing for a message that is no notice of S3."""
     try:
-        body = record.json_body
-    except ValueError:
-        body = None
-    if not isinstance(body, dict) or "Records" not in body:
+        return [_notice(one) for one in S3Event(record.json_body).records]
+    except (AttributeError, KeyError, TypeError, ValueError):
         # s3:TestEvent, sent when the notification is configured, or nothing of S3's at all.
         obs.logger.info("not a notice", body=record.body[:200])
-        return
-    for one in S3Event(body).records:
-        key = unquote_plus(one.s3.get_object.key)  # Powertools leaves S3's form encoding in place
-        try:
-            job = keys.parse(key).job
-        except KeyGrammarError:
-            job = ""
-        yield Notice(job, key, obs.epoch(one.event_time))
+        return []
+
+
+def _notice(one: S3EventRecord) -> Notice:
+    key = unquote_plus(one.s3.get_object.key)  # Powertools leaves S3's form encoding in place
+    try:
+        job = keys.parse(key).job
+    except KeyGrammarError:
+        job = ""
+    return Notice(job, key, obs.epoch(one.event_time.replace("Z", "+00:00")))

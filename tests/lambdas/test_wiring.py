@@ -52,9 +52,9 @@ def test_a_dry_run_ends_only_with_a_plain_false(
 @pytest.mark.parametrize(
     ("package", "unwanted"),
     [
-        ("notifier", "numpy trainwarden.rules trainwarden.pipeline"),
-        ("announcer", "trainwarden.rules trainwarden.pipeline"),
-        ("evaluator", "torch pydantic aws_cdk jsonschema"),
+        ("notifier", "boto3 numpy trainwarden.rules trainwarden.pipeline"),
+        ("announcer", "boto3 trainwarden.rules trainwarden.pipeline"),
+        ("evaluator", "boto3 torch pydantic aws_cdk jsonschema"),
     ],
 )
 def test_a_function_imports_no_more_than_it_needs(package: str, unwanted: str) -> None:
