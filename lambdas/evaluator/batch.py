@@ -84,4 +84,4 @@ def _notice(one: S3EventRecord) -> Notice:
         job = keys.parse(key).job
     except KeyGrammarError:
         job = ""
-    return Notice(job, key, obs.epoch(one.event_time.replace("Z", "+00:00")))
+    return Notice(job, key, obs.epoch(one.event_time))

@@ -204,6 +204,9 @@ def test_a_key_comes_form_encoded_from_s3(world: World, context: Context) -> Non
         "null",
         "",
         '{"Records": []}',
+        '{"Records": [{"s3": {"object": {}}}]}',
+        '{"Records": ["text"]}',
+        '{"Records": 1}',
     ],
 )
 def test_what_is_no_notice_is_passed_over(body: str, world: World, context: Context) -> None:
