@@ -26,6 +26,7 @@ def test_the_pipeline_is_made_once_from_the_environment(
     first = wiring.pipeline()
     assert isinstance(first, Pipeline)
     assert wiring.pipeline() is first
+    assert wiring.training_jobs.cache_info().currsize == 0  # until a job is asked for
     assert isinstance(wiring.ledger(), DynamoLedger)
     assert isinstance(wiring.training_jobs(), SageMakerJobs)
 
