@@ -19,7 +19,13 @@ from trainwarden.pipeline import Ingested, Pipeline, Settings
 from trainwarden.store.memory import MemoryLedger, MemoryObjects
 from trainwarden.store.ports import Entry, EntryKind, JobRecord, JobStatus, Ledger
 
-PATIENT = Settings(gap_deadline_s=1e9, abandoned_after_s=1e9, max_objects=6)
+PATIENT = Settings(
+    gap_deadline_s=1e9,
+    training_info_deadline_s=1e9,
+    closing_grace_s=1e9,
+    abandoned_after_s=1e9,
+    max_objects=6,
+)
 MAX_ROUNDS = 4_000
 
 

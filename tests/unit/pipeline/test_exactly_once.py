@@ -75,7 +75,13 @@ def test_the_calm_is_the_in_order_fold(seed: int) -> None:
     assert world.progress()["steps"] == len(told.turns)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(
     seed=st.integers(0, 2**32),
     workers=st.integers(1, 4),

@@ -211,6 +211,11 @@ def test_no_data_tells_a_manifest_without_steps_and_refused_objects_apart() -> N
     world.put(f"jobs/{JOB}/steps/0000/0000000000.tw", b"junk")
     world.pipeline().notice(world.end(0))
     assert "not acceptable" in world.verdicts()["NoData"].note
+    world = World()
+    pipeline = world.pipeline()
+    pipeline.notice(world.steps(0, obs(0)))
+    pipeline.end(JOB, "copied in part")
+    assert "steps without one" in world.verdicts()["NoData"].note
 
 
 def test_training_without_data_is_told_while_it_runs_and_taken_back_when_data_comes() -> None:

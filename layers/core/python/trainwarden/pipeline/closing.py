@@ -102,7 +102,7 @@ def begin(draft: Draft, word: str, *, at: float) -> None:
 def _close(draft: Draft, opening: Opening, word: str) -> None:
     judge = opening.judge()
     if not draft.progress.steps and not draft.progress.no_data:
-        outcome.announce_no_data(draft, judge, _why_no_data(draft))
+        outcome.announce_no_data(draft, judge, _why_no_data(draft, opening.inbox))
     outcome.close(draft, judge, word)
 
 
@@ -119,7 +119,7 @@ def _silence(draft: Draft, opening: Opening, settings: Settings, folding: Foldin
     if not progress.steps:
         overdue = since and draft.now >= since + settings.no_data_deadline_s
         if overdue and not progress.no_data:
-            outcome.announce_no_data(draft, opening.judge(), _why_no_data(draft))
+            outcome.announce_no_data(draft, opening.judge(), _why_no_data(draft, opening.inbox))
         return
     if folding is None or folding.blocked or progress.waiting or folding.streams.drained:
         return  # not silent, but waited for
@@ -129,7 +129,7 @@ def _silence(draft: Draft, opening: Opening, settings: Settings, folding: Foldin
         outcome.announce(draft, folding.judge, fold, salt=f"wait {record.version}")
 
 
-def _why_no_data(draft: Draft) -> str:
+def _why_no_data(draft: Draft, inbox: Inbox) -> str:
     """Say what was expected, what was found and how to mend it."""
     record, progress = draft.record, draft.progress
     expected = f"expected saved steps below jobs/{record.job}/"
@@ -142,6 +142,11 @@ def _why_no_data(draft: Draft) -> str:
         return (
             f"{expected}, found a manifest and no step; check that training reaches "
             "optimizer.step() and that save_interval is not longer than the run"
+        )
+    if any(inbox.later(StepsKey(record.job, 0, 0), itself=True)):
+        return (
+            f"{expected} and a manifest, found steps without one; "
+            "copy or upload manifest.tw, too: nobody can read steps without it"
         )
     return (
         f"{expected}, found nothing; call trainwarden.watch(model, optimizer) in the training "
