@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from aws_cdk import Annotations
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -26,8 +27,15 @@ class Layers(Construct):
     def __init__(self, scope: Construct, id_: str, *, config: Config) -> None:
         super().__init__(scope, id_)
         self._config = config
-        version = f"bytecode={packing.interpreter(config.python) is not None}"
-        about = (config.python, config.architecture, version)
+        compiled = packing.interpreter(config.python) is not None
+        if not compiled:
+            Annotations.of(self).add_warning_v2(
+                "trainwarden:no-bytecode",
+                f"There is no Python {config.python} on this machine to compile the layers: each "
+                "cold start will compile them and take about four times as long. Install it, or "
+                "set trainwarden.python to a version that is here.",
+            )
+        about = (config.python, config.architecture, f"bytecode={compiled}")
         deps = bundling.asset(
             REQUIREMENTS.parent,
             self.build_deps,

@@ -10,6 +10,7 @@ from pathlib import Path
 import botocore
 import pytest
 from aws_cdk import App, Stack
+from aws_cdk.assertions import Annotations, Match
 from botocore.loaders import Loader
 
 from infra import packing
@@ -155,6 +156,18 @@ def test_an_interpreter_that_is_not_there_is_no_error(tmp_path: Path) -> None:
     source.write_text("ANSWER = 42\n")
     packing.add_bytecode(tmp_path, "3.99", runs_in="/opt/python")
     assert [path.name for path in tmp_path.iterdir()] == ["module.py"]
+
+
+@pytest.mark.parametrize("found", [sys.executable, None])
+def test_layers_without_bytecode_are_warned_of(
+    found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "interpreter", lambda _python: found)
+    stack = Stack(App(context={"aws:cdk:bundling-stacks": []}), "Stack")
+    Layers(stack, "Layers", config=Config())
+    pattern = Match.string_like_regexp("no Python 3.13 on this machine")
+    warnings = Annotations.from_stack(stack).find_warning("/Stack/Layers", pattern)
+    assert len(warnings) == (found is None)
 
 
 def test_without_uv_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
