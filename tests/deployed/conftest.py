@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.deployed.recording import Recording, record
 from trainwarden.embedded import deploy, jobs, launcher, outbox
 from trainwarden.embedded.launcher import Options, Server
 from trainwarden.model import Json, Status, Verdict
@@ -23,6 +25,7 @@ EXAMPLES = ROOT / "examples"
 EMAIL, PHONE = "ada@example.org", "+4915112345678"
 CONTEXT = {"emails": EMAIL, "sms": PHONE, "retain": "false", "archive_days": "1"}
 DEADLINE_S = 120.0  # for what takes seconds on an idle machine
+SWEEP_EVERY = 20  # looks, a fifth of a second each
 T = TypeVar("T")
 
 
@@ -96,11 +99,18 @@ class Cloud:
         return found
 
     def closed(self, job: str) -> JobRecord:
-        """Wait until the ledger has closed a job."""
-        until(
-            lambda: (found := self.ledger.load(job)) and found.status is JobStatus.CLOSED,
-            f"{job} is closed",
-        )
+        """Wait until the ledger has closed a job; the sweeper comes more often than it does."""
+        looks = itertools.count(1)
+
+        def look() -> bool:
+            found = self.ledger.load(job)
+            if found is not None and found.status is JobStatus.CLOSED:
+                return True
+            if next(looks) % SWEEP_EVERY == 0:
+                self.sweep()
+            return False
+
+        until(look, f"{job} is closed")
         return self.record(job)
 
     def verdicts(self, job: str) -> dict[str, Verdict]:
@@ -221,3 +231,10 @@ def started(cloud: Cloud) -> Cloud:
     cloud.submit("train_healthy.py", "healthy", stop="allow", rules="default")
     cloud.submit("train_faulty.py", "unmarked", rules="default")
     return cloud
+
+
+@pytest.fixture(scope="session")
+def faulty(started: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """A recorded run with vanishing gradients."""
+    del started  # the jobs run meanwhile
+    return record(tmp_path_factory.mktemp("recorded"), EXAMPLES / "train_faulty.py", epochs=6)

@@ -1,4 +1,8 @@
-"""CloudWatch: metrics that functions log in the embedded metric format (EMF)."""
+"""CloudWatch: metrics that functions log in the embedded metric format (EMF).
+
+And a log group that a template made for its function and that is deleted stays deleted: without
+permission to create it a function cannot bring it back, as MiniStack would.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import functools
 import json
 from collections.abc import Iterator, Mapping
 
-from ministack.services import cloudwatch, lambda_svc
+from ministack.services import cloudwatch, cloudwatch_logs, lambda_svc
 
 from trainwarden.embedded.settings import ServerSettings
 from trainwarden.model import Json
@@ -41,6 +45,13 @@ def _data(document: Mapping[str, Json], directive: Mapping[str, Json]) -> Iterat
                 }
 
 
+def _may_log(function: Json) -> bool:
+    config = function.get("config") or function
+    group = (config.get("LoggingConfig") or {}).get("LogGroup", "")
+    usual = group in ("", f"/aws/lambda/{config.get('FunctionName')}")
+    return usual or group in cloudwatch_logs._log_groups
+
+
 def install(_settings: ServerSettings) -> None:
     """Read the metrics out of every function's output."""
     emit = lambda_svc._emit_lambda_logs
@@ -49,7 +60,8 @@ def install(_settings: ServerSettings) -> None:
     def emit_and_extract(
         function: Json, request: str, log: str | None, *rest: Json, **named: Json
     ) -> None:
-        emit(function, request, log, *rest, **named)
+        if _may_log(function):
+            emit(function, request, log, *rest, **named)
         for namespace, data in extract(log or ""):
             cloudwatch._put_metric_data(
                 {}, {"Namespace": namespace, "MetricData": data}, is_cbor=False, is_json=True
