@@ -444,7 +444,9 @@ def test_a_container_that_goes_on_after_an_interruption_keeps_what_its_rules_kno
     pipeline.open_job(training_job())
     world.steps(0, obs(0), obs(1))
     pipeline.notice(world.end(0, reason="stopped"))
-    pipeline.notice(world.steps(1, obs(1), obs(2), dropped={"restarts": 1}))
+    found = pipeline.notice(world.steps(1, obs(1), obs(2), dropped={"restarts": 1}))
+    assert found.dropped == {}
+    assert world.progress()["dropped"] == {"restarts": 1}
     assert world.progress()["steps"] == 4
     assert world.progress()["attempt"] == 1
     assert world.record().ended == {}

@@ -11,7 +11,7 @@ from trainwarden.pipeline.folding import Folding, Stop
 from trainwarden.pipeline.inbox import Inbox
 from trainwarden.pipeline.opening import Opening
 from trainwarden.pipeline.progress import Progress
-from trainwarden.pipeline.streams import Budget, Stream, Streams
+from trainwarden.pipeline.streams import RESTARTS, Budget, Stream, Streams
 from trainwarden.pipeline.values import Ingested, Settings
 from trainwarden.store.ports import JobRecord, JobStatus, Ledger, TrainingJobs
 from trainwarden.wire.keys import EndKey, Key, ManifestKey
@@ -132,6 +132,8 @@ def _brought(draft: Draft, before: Progress, *, closed: bool, more: bool) -> Ing
     after = draft.progress
     if after.attempt != before.attempt:
         before = Progress()
+    dropped = {name: n - before.dropped.get(name, 0) for name, n in after.dropped.items()}
+    dropped.pop(RESTARTS, None)  # kept with the job, but nothing was dropped
     return Ingested(
         draft.record.job,
         folded=after.steps - before.steps,
@@ -139,7 +141,7 @@ def _brought(draft: Draft, before: Progress, *, closed: bool, more: bool) -> Ing
         rejected=draft.rejected,
         lost=draft.lost,
         crashed=draft.crashed,
-        dropped={name: n - before.dropped.get(name, 0) for name, n in after.dropped.items()},
+        dropped=dropped,
         closed=closed,
         more=more,
     )
