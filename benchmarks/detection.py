@@ -6,8 +6,8 @@
 ``hook.on_start(model, optimizer, loss_fn)``, ``hook.on_step(…)`` and ``hook.on_end()``) and
 ``manifest.json`` (cases with ``labels``, ``accept`` and ``tolerate``; hard negatives; the
 vocabulary of labels). Each program runs under the real hook; what the hook uploads is decoded and
-folded through all rules with their defaults. Only the stall limit is set, since a program that
-hangs for half an hour is no benchmark.
+folded through all rules with their defaults. Only the floor of the stall limit is lowered, since a
+program that hangs for half an hour is no benchmark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LABELS = {
     "UnchangedTensor": "unchanged_tensor",
     "VanishingGradient": "vanishing_gradient",
 }
-STALL_LIMIT_S = 2.5
+STALL_FLOOR_S = 2.5
 MAX_BYTES = 256 * 1024 * 1024
 JOB = "case"
 
@@ -106,7 +106,7 @@ def observations(store: MemoryObjects) -> Iterator[Observation]:
 
 def judge(seen: Sequence[Observation]) -> tuple[Finding, ...]:
     """Fold the observations through every rule with its defaults."""
-    stall = {"StalledTrainingRule": {"threshold": STALL_LIMIT_S}}
+    stall = {"StalledTrainingRule": {"floor": STALL_FLOOR_S}}
     return replay([RuleSpec(n, n, stall.get(n, {})) for n in registry()], seen).findings
 
 

@@ -43,9 +43,18 @@ def test_fires_at(values: list[float], fired_at: list[int]) -> None:
     assert fired(RULE, losses(values)) == fired_at
 
 
-@pytest.mark.parametrize(("every", "fired_at"), [(1, 100), (10, 100), (50, 150), (200, 600)])
+@pytest.mark.parametrize(("every", "fired_at"), [(1, 100), (10, 100), (50, 200), (200, 800)])
 def test_flat_is_found_at_any_save_interval(every: int, fired_at: int) -> None:
     assert fired(RULE, losses([2.3] * 400, every=every)) == [fired_at]
+
+
+def test_a_dense_start_does_not_count_as_the_level_later() -> None:
+    script = Script()
+    saved = [*range(10), 50, 100, 150, 200, 250]
+    run = [script.step(i, loss=2.3 - 0.0008 * i) for i in saved]  # 3.5 % in 100 steps
+    assert fired(RULE, run) == []
+    flat = [script.step(i, loss=2.3) for i in saved]
+    assert fired(RULE, flat) == [200]
 
 
 def test_a_loss_that_came_back_to_its_start_is_not_flat() -> None:
@@ -121,7 +130,7 @@ def oracle(values: Sequence[float]) -> list[int]:
         if now >= 15 or now == len(first) - 1:
             if median(seen[-5:]) > 10 * start:
                 return [now]
-            last = seen[-min(25, max(3, len(seen) // 2)) :]
+            last = [v for i, v in enumerate(seen) if 2 * (now - i) <= now][-25:]
             fall, least = 1 - median(last) / start, 0.03 * min(1, now / 300)
             spread = [float(np.median(np.abs(np.array(v) - median(v)))) for v in (first, last)]
             if len(first) < 5:

@@ -26,8 +26,8 @@ def run_of(*times: float) -> list[Observation]:
     [
         pytest.param([0, 1, 2, 1802.5], [3], id="over-half-an-hour"),
         pytest.param([0, 1, 2, 1802], [], id="the-limit-itself-is-fine"),
-        pytest.param([0, 600, 1200, 1800, 7200], [], id="ten-times-the-usual-gap-is-fine"),
-        pytest.param([0, 600, 1200, 1800, 7900], [4], id="more-than-that-is-not"),
+        pytest.param([*range(0, 15600, 600), 18000], [], id="five-times-the-usual-gap-is-fine"),
+        pytest.param([*range(0, 15600, 600), 18001], [26], id="more-than-that-is-not"),
         pytest.param([0, 1, 1501, 1502, 6001], [], id="three-times-a-pause-seen-before"),
         pytest.param([0, 1, 1501, 1502, 6003], [4], id="longer-than-that"),
         pytest.param([0, 1, 2, 2000, 2001, 5000], [3], id="the-same-pause-again-is-known"),
@@ -38,6 +38,16 @@ def run_of(*times: float) -> list[Observation]:
 )
 def test_fires_at(times: list[float], fired_at: list[int]) -> None:
     assert fired(RULE, run_of(*times)) == fired_at
+
+
+def test_a_dense_start_is_not_the_cadence_of_the_run() -> None:
+    script, minutes = Script(), [*range(0, 50, 5), 255, 505]  # 5 minutes a step
+    saved = [*range(10), 51, 101]
+    run = [script.step(s, time=1e9 + 60 * m) for s, m in zip(saved, minutes, strict=True)]
+    assert fired(RULE, run) == []
+    state, _ = fold(RULE, run[:10])
+    assert waited(RULE, state, 60 * 45 + 29_999.0)[1] == []
+    assert len(waited(RULE, state, 60 * 45 + 30_001.0)[1]) == 1
 
 
 def test_an_explicit_threshold_alone_decides() -> None:

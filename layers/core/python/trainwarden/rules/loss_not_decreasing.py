@@ -3,10 +3,10 @@
 **Why it hurts.** The job pays for steps that teach nothing.
 
 **How it is computed.** The start is the median of the first saved losses (15 at most, of the first
-30 steps), the level the median of the last ``window`` saved ones, half of the run at most (unit:
-the loss's own). With fall = 1 - level ÷ start and its standard error e, from the median absolute
-deviations of both, the rule fires once ``min_steps`` steps and ``min_saves`` saved steps have
-passed and
+30 steps), the level the median of the last ``window`` saved ones, of the second half of the run
+(unit: the loss's own). With fall = 1 - level ÷ start and its standard error e, from the median
+absolute deviations of both, the rule fires once ``min_steps`` steps and ``min_saves`` saved steps
+have passed and
 
 * *flat*: fall + e < ``min_fall`` x min(1, steps ÷ 300), fall > -3 e - ``min_fall``, and neither
   was an earlier level more than 15 % below the start, nor is this one 30 % below the very first
@@ -65,7 +65,7 @@ _START_SAVES, _START_STEPS = 15, 30
 _FULL_STEPS = 300  # from here on min_fall counts in full
 _AT_ONCE = 0.3
 _ONCE_LOWER = 0.15  # a run whose level was this much below its start is not flat
-_RECENT = 5
+_RECENT, _FEWEST = 5, 3
 _SURE = 3.0  # standard errors
 _CONVERGED_CLASSES, _CONVERGED_VARIANCE = 0.5, 0.1
 _CANDIDATES = 16  # saved steps remembered after a check, in SageMaker's meaning
@@ -132,10 +132,11 @@ class LossNotDecreasing(CheckedRule[Json]):
         if not first or (len(first) < _START_SAVES and obs.step - origin < _START_STEPS):
             first = [*first, loss]
             converged = converged or _converged(obs, loss)
-        last = [*state["last"][1 - self.window :], loss]
+        last = [*state["last"][1 - self.window :], [obs.step, loss]]
         best = state["best"]
         if len(last) >= self.window:
-            best = median(last) if best is None else min(best, median(last))
+            level = median([value for _, value in last])
+            best = level if best is None else min(best, level)
         return {
             "at": obs.step if rising else state["at"],
             "origin": origin,
@@ -153,7 +154,7 @@ class LossNotDecreasing(CheckedRule[Json]):
         start = median(state["first"])
         if state["saves"] < self.min_saves or start <= 0:
             return None
-        recent = median(state["last"][-_RECENT:])
+        recent = median([value for _, value in state["last"][-_RECENT:]])
         if recent > self.max_rise * start:
             message = (
                 f"the {name} has run away: {recent:.4g} now, {recent / start:.1f} times its start "
@@ -167,7 +168,9 @@ class LossNotDecreasing(CheckedRule[Json]):
         several = any(name.startswith("1.") for name in obs.scalars.get("optimizer", ()))
         if steps < self.min_steps or state["low"] <= 0 or state["converged"] or several:
             return None
-        last = state["last"][-max(3, state["saves"] // 2) :]
+        last = [value for step, value in state["last"] if 2 * (obs.step - step) <= steps]
+        if len(last) < _FEWEST:
+            return None
         level = median(last)
         fallen, least = 1 - level / start, self.min_fall * min(1.0, steps / _FULL_STEPS)
         if fallen >= least:

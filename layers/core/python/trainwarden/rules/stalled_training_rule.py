@@ -9,8 +9,9 @@ silence since the last one by the evaluator's (unit: s), held against
     limit = max(floor, cadence x median gap, 3 x longest gap so far)
 
 so that a run that saves once an hour, or validates for twenty minutes every epoch, is not called
-stalled. The median is over the last 15 gaps. With ``threshold`` given, that is the limit.
-One finding per stall.
+stalled. The median is over the last 15 gaps. Since the first steps are saved more densely than
+those after them, the limit is at least 100 times the usual seconds a step until 20 steps were
+saved. With ``threshold`` given, that alone is the limit. One finding per stall.
 
 **Remedy.** Look at the container's last log line; set a timeout in the DataLoader and in
 ``init_process_group``; check shared memory and the number of workers.
@@ -36,6 +37,7 @@ from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 _KEPT_GAPS = 15
 _LONGEST_FACTOR = 3.0
+_START_SAVES, _START_STEPS = 20, 100  # until the save interval has shown itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,27 +62,35 @@ class StalledTrainingRule(CheckedRule[Json]):
         None, "Limit; given, it alone decides.", "s", bounds=Bounds(gt=0)
     )
     floor: float = param(1800.0, "Smallest limit.", "s", bounds=Bounds(gt=0))
-    cadence: float = param(10.0, "Limit as a multiple of the median gap.", bounds=Bounds(gt=1))
+    cadence: float = param(5.0, "Limit as a multiple of the median gap.", bounds=Bounds(gt=1))
 
     def start(self) -> Json:
         """No saved step has come."""
-        return {"time": None, "step": -1, "gaps": [], "longest": 0.0, "told": False}
+        return {"time": None, "step": -1, "gaps": [], "pace": [],
+                "saves": 0, "longest": 0.0, "told": False}  # fmt: skip
 
     def limit(self, state: Json) -> float:
         """Return the longest silence that is still normal, in seconds."""
         if self.threshold is not None:
             return self.threshold
         usual = median(state["gaps"]) if state["gaps"] else 0.0
-        return float(max(self.floor, self.cadence * usual, _LONGEST_FACTOR * state["longest"]))
+        limit = max(self.floor, self.cadence * usual, _LONGEST_FACTOR * state["longest"])
+        if state["saves"] <= _START_SAVES and state["pace"]:
+            limit = max(limit, _START_STEPS * median(state["pace"]))
+        return float(limit)
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge the gap that this step ends, unless ``wait`` already told of it."""
-        now = {**state, "time": obs.time, "step": obs.step, "told": False}
+        now = {**state, "time": obs.time, "step": obs.step, "told": False,
+               "saves": state["saves"] + 1}  # fmt: skip
         if state["time"] is None:
             return now, ()
         gap = obs.time - state["time"]
         if gap <= 0:
             return {**now, "time": state["time"], "told": state["told"]}, ()
+        if obs.step > state["step"]:
+            pace = round(gap / (obs.step - state["step"]), 3)
+            now["pace"] = [*state["pace"][1 - _KEPT_GAPS :], pace]
         now["gaps"] = [*state["gaps"][1 - _KEPT_GAPS :], round(gap, 3)]
         now["longest"] = max(state["longest"], round(gap, 3))
         if gap <= self.limit(state) or state["told"]:
