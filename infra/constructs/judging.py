@@ -34,6 +34,7 @@ class Judging:
             "TABLE_NAME": self.ledger.table.table_name,
             "DEFAULTS": json.dumps(defaults, sort_keys=True),
             "DRY_RUN": str(self.config.dry_run).lower(),
+            "LEDGER_DAYS": str(self.config.ledger_days),
         }
 
     def grant_fold(self, role: iam.IRole) -> None:

@@ -56,7 +56,8 @@ def ledger() -> Ledger:
     """Return the table of jobs."""
     from trainwarden.store.dynamo import DynamoLedger
 
-    return DynamoLedger(os.environ["TABLE_NAME"], client("dynamodb"))
+    keep_days = int(os.environ.get("LEDGER_DAYS", "0"))
+    return DynamoLedger(os.environ["TABLE_NAME"], client("dynamodb"), keep_days=keep_days)
 
 
 @lru_cache(maxsize=1)

@@ -248,3 +248,22 @@ def test_pages_are_followed_to_the_last(stub: Any) -> None:
     stub.add_response("query", {"Items": entries[1:]}, {**asked, "ExclusiveStartKey": key})
     found = DynamoLedger("table", stub.client).entries("demo", EntryKind.FINDING)
     assert [entry.id for entry in found] == ["a", "b"]
+
+
+def test_what_was_found_is_kept_for_the_days_asked_for_and_events_for_a_day(client: Any) -> None:
+    ledger = DynamoLedger("table", client, keep_days=30, now=lambda: 1_000.7)
+    ledger.commit(RECORD, [FINDING, OUTBOX])
+    [(_, request)] = client.calls
+    record, finding, outbox = request["TransactItems"]
+    month, day = {"N": str(1_000 + 30 * 86_400)}, {"N": str(1_000 + 86_400)}
+    assert record["Put"]["Item"]["expires_at"] == month
+    assert finding["Update"]["ExpressionAttributeValues"][":expires_at"] == month
+    assert outbox["Update"]["ExpressionAttributeValues"][":expires_at"] == day
+
+
+def test_without_days_nothing_that_was_found_expires(ledger: DynamoLedger, client: Any) -> None:
+    ledger.commit(RECORD, [FINDING])
+    [(_, request)] = client.calls
+    record, finding = request["TransactItems"]
+    assert "expires_at" not in record["Put"]["Item"]
+    assert ":expires_at" not in finding["Update"]["ExpressionAttributeValues"]

@@ -4,7 +4,10 @@
 |---|---|---|---|
 | record | ``JOB#<job>`` | ``HEAD`` | version N, status S, record B (zlib of JSON), open S or none |
 | entry | ``JOB#<job>`` | ``<KIND>#<id>`` | body S (JSON) |
-| outbox | ``JOB#<job>`` | ``OUT#<id>`` | outbox S (JSON list of events), expires_at N (seconds) |
+| outbox | ``JOB#<job>`` | ``OUT#<id>`` | outbox S (JSON list of events) |
+
+Each carries expires_at N (seconds since the epoch) if it is to go some day: an outbox entry after
+a day, the others ``keep_days`` after the job's last commit or the entry's own.
 
 Index ``open``: partition key ``open``, keys only, so that it holds the jobs that are not closed and
 nothing else, and a commit that leaves a job open costs it no write.
@@ -33,7 +36,8 @@ Item = dict[str, Any]
 MAX_ITEM_BYTES = 390 * 1024  # DynamoDB: 400 KB with the names of attributes; keys take the rest
 MAX_COMMIT_BYTES = 3_900_000  # DynamoDB: 4 MB in a transaction
 MAX_RECORD_BYTES = 256 << 20  # of JSON; a damaged record must not fill the memory
-OUTBOX_SECONDS = 24 * 3600  # the stream keeps a day
+DAY_S = 24 * 3600
+OUTBOX_S = DAY_S  # the stream keeps a day
 _PERMISSION = "dynamodb:GetItem, PutItem, UpdateItem, Query and Scan on the table and its index"
 _THROTTLED = {"ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded"}
 
@@ -44,14 +48,21 @@ class DynamoLedger:
     Args:
         table_name: Name of the table; see the module for its keys and index.
         client: A boto3 DynamoDB client.
-        now: Seconds since the epoch, for the time when outbox entries expire.
+        keep_days: Days after which jobs and what was found in them expire; 0: never.
+        now: Seconds since the epoch, for the time when items expire.
     """
 
     def __init__(
-        self, table_name: str, client: DynamoDBClient, *, now: Callable[[], float] = time.time
+        self,
+        table_name: str,
+        client: DynamoDBClient,
+        *,
+        keep_days: int = 0,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._table = table_name
         self._client = client
+        self._keep_s = keep_days * DAY_S
         self._now = now
 
     def load(self, job: str) -> JobRecord | None:
@@ -169,6 +180,7 @@ class DynamoLedger:
         }
         if record.status is not JobStatus.CLOSED:
             item["open"] = {"S": "OPEN"}
+        item |= self._expiry(self._keep_s)
         if _size(item) > MAX_ITEM_BYTES:
             raise _too_large(record, _size(item))
         if record.version == 1:
@@ -180,17 +192,20 @@ class DynamoLedger:
             }
         return {"TableName": self._table, "Item": item, **condition}
 
+    def _expiry(self, keep_s: int) -> Item:
+        return {"expires_at": {"N": str(int(self._now()) + keep_s)}} if keep_s else {}
+
     def _update(self, job: str, entry: Entry) -> Any:
         """Set each attribute if it is not there: the first write stands, a later one succeeds.
 
         A ``Put`` with a condition would fail the transaction, and every retry of it, for ever.
         """
-        values: Item = {"body": {"S": records.body_to_text(entry)}}
+        values: Item
         if entry.kind is EntryKind.OUTBOX:
-            values = {
-                "outbox": {"S": records.message(entry.body["events"])},
-                "expires_at": {"N": str(int(self._now()) + OUTBOX_SECONDS)},
-            }
+            values = {"outbox": {"S": records.message(entry.body["events"])}}
+            values |= self._expiry(OUTBOX_S)
+        else:
+            values = {"body": {"S": records.body_to_text(entry)}, **self._expiry(self._keep_s)}
         if _size(values) > MAX_ITEM_BYTES:
             raise BadInputError(
                 f"an entry of at most {MAX_ITEM_BYTES} bytes",
