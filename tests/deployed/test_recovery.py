@@ -84,8 +84,8 @@ def workers(cloud: Cloud, function: str) -> list[int]:
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = []
     for line in listed.splitlines():
-        pid, parent, command = line.split(None, 2)
-        if int(parent) == cloud.server.pid and f"ministack-lambda-{function}-" in command:
+        pid, parent, words = line.split(None, 2)
+        if int(parent) == cloud.server.pid and f"ministack-lambda-{function}-" in words:
             found.append(int(pid))
     return found
 

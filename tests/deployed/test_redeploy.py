@@ -55,6 +55,6 @@ def test_destroying_the_stack_leaves_nothing(cloud: Cloud, deployment: deploy.De
     groups = [g["logGroupName"] for g in client("logs").describe_log_groups()["logGroups"]]
     assert [name for name in groups if "rainwarden" in name] == []
     roles = [role["RoleName"] for role in client("iam").list_roles()["Roles"]]
-    assert [name for name in roles if not name.startswith("cdk-")] == []
+    assert [name for name in roles if name.startswith("Trainwarden")] == []
     parameters = client("ssm").describe_parameters()["Parameters"]
     assert [p["Name"] for p in parameters if "trainwarden" in p["Name"]] == []
