@@ -9,7 +9,7 @@ from tests.infra.synthesis import ROOT, Synthesis, synthesize
 
 FUNCTION = "AWS::Lambda::Function"
 MAPPING = "AWS::Lambda::EventSourceMapping"
-PIPELINE = {"BUCKET_NAME", "TABLE_NAME", "DEFAULTS", "DRY_RUN"}
+PIPELINE = {"BUCKET_NAME", "TABLE_NAME", "LEDGER_DAYS", "DEFAULTS", "DRY_RUN"}
 ENVIRONMENT = {
     "evaluator": PIPELINE,
     "jobs": PIPELINE,
