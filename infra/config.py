@@ -112,7 +112,7 @@ class Config(BaseModel):
         default=30, description="Days after which raw tensors are deleted."
     )
     ledger_days: Annotated[int, Field(ge=0, le=3650)] = Field(
-        365,
+        default=365,
         description="Days after its last data that a job and its verdicts are kept; 0: for ever.",
     )
     log_days: Annotated[int, AfterValidator(_known_log_days)] = Field(
