@@ -132,7 +132,8 @@ def test_a_large_activation_is_sampled_and_says_so() -> None:
         loss_fn,
     )
     assert found.values("activation/1", "flags") == [1.0]
-    assert found.values("activation/1", "n")[0] <= 2**16
+    assert found.values("activation/1", "n")[0] <= 2**15
+    assert found.observations[0].channels["activation/1"].seen == 256
 
 
 def _three_steps(

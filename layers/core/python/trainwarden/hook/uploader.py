@@ -102,7 +102,9 @@ class Uploader:
     def submit(self, observation: Observation) -> None:
         """Hand over an observation; drops the oldest waiting ones if too much waits."""
         self._waiting.push(observation)
-        self._tokens.put(None)
+        # Waking the thread makes both wait for each other: only when it has something to do.
+        if len(self._waiting) == 1 or self._full():
+            self._tokens.put(None)
 
     def count(self, reason: str, number: int = 1) -> None:
         """Count something that could not be saved; told in the next object."""
@@ -165,10 +167,12 @@ class Uploader:
             return True
         if not self._waiting:
             return False
+        return self._full() or now - self._waiting.since >= self._flush_s
+
+    def _full(self) -> bool:
         return (
             len(self._waiting) >= self._limits.flush_steps
             or self._waiting.size >= self._limits.flush_bytes
-            or now - self._waiting.since >= self._flush_s
         )
 
     def _work(self) -> None:

@@ -17,12 +17,14 @@ from torch.utils.hooks import RemovableHandle
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.batches import sample_of
 from trainwarden.hook.torch.callbacks import Callback
-from trainwarden.hook.torch.parameters import Roots, measure, modules_of
+from trainwarden.hook.torch.modules import Modules, Named
+from trainwarden.hook.torch.parameters import measure
 from trainwarden.hook.torch.views import View, dtype_name, view
 from trainwarden.model import Channels, Collection, TensorInfo
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.reductions import Tensor, channel_columns, channels
 
+CHANNEL_ELEMENTS = 2**18  # looked at for the activity of channels
 MAX_CALLS = 4  # of one module in one forward pass: a ReLU used twice has two rows
 _RELU_LIKE = (nn.ReLU, nn.ReLU6, nn.Threshold)
 _NOT_FUNCTIONS = (nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin)
@@ -33,49 +35,35 @@ class Activations:
 
     Args:
         session: Whose layout gets the rows.
-        roots: Watched modules by prefix.
+        modules: The watched modules.
     """
 
-    def __init__(self, session: Session, roots: Roots) -> None:
-        self._session, self._roots = session, roots
+    def __init__(self, session: Session, modules: Modules) -> None:
+        self._session, self._modules = session, modules
+        self._draft: Draft | None = None
         self._handles: list[RemovableHandle] = []
         self._calls: dict[int, int] = {}
-        self.depths: dict[int, int] = {}
+        self._targets: dict[str, list[tuple[nn.Module, Callback]]] = {}
+        self._walks = -1
         self._has_conv1d = False
-
-    @property
-    def attached(self) -> bool:
-        """True while hooks are on the modules."""
-        return bool(self._handles)
+        self.depths: dict[int, int] = {}
 
     def attach(self, draft: Draft, prefix: str) -> None:
         """Put hooks on the modules of one root for its next forward pass."""
         self.detach()
-        self._calls = {}
-        modules = modules_of({prefix: self._roots[prefix]})
-        self._has_conv1d = any(isinstance(module, nn.Conv1d) for _, module in modules)
-        compiled = tuple(path for path, module in modules if _is_compiled(module))
-        for path, module in modules:
-            target = self._is_target(path, module)
-            if any(
-                path == outer or not outer or path.startswith(f"{outer}.") for outer in compiled
-            ):
-                if target:
-                    self._refuse()
-                continue
-            if id(module) not in self.depths and (target or module._parameters):  # noqa: SLF001 - no recursion
-                entered = Callback(self._session, self._entered)
-                self._handles.append(module.register_forward_pre_hook(entered))
-            if target and self._session.options.wants(Collection.ACTIVATIONS, f"activation/{path}"):
-                done = Callback(self._session, partial(self._computed, draft, path))
-                self._handles.append(module.register_forward_hook(done))
-
-    def _refuse(self) -> None:
-        if Collection.ACTIVATIONS in self._session.options.collections:
-            self._session.say(
-                "activations are not captured: torch.compile does not call the hooks of the "
-                "modules inside; for activations, train some steps without it"
-            )
+        self._calls, self._draft = {}, draft
+        modules = self._modules.below(prefix)
+        if self._walks != self._modules.walks:
+            self._walks, self._targets = self._modules.walks, {}
+        if prefix not in self._targets:
+            self._targets[prefix] = self._find(modules)
+        if not any(id(module) in self.depths for _, module in modules):
+            entered = Callback(self._session, self._entered)
+            for path, module in self._open(modules):
+                if module._parameters or self._is_target(path, module):  # noqa: SLF001 - only its own
+                    self._handles.append(module.register_forward_pre_hook(entered))
+        for module, computed in self._targets[prefix]:
+            self._handles.append(module.register_forward_hook(computed))
 
     def detach(self) -> None:
         """Take all hooks out."""
@@ -83,7 +71,33 @@ class Activations:
             handle.remove()
         self._handles = []
 
+    def _open(self, modules: Named) -> Named:
+        """Return the modules whose hooks would be called: those that are not compiled."""
+        compiled = [path for path, module in modules if _is_compiled(module)]
+        if "" in compiled:
+            return []
+        inside = tuple(f"{path}." for path in compiled)
+        return [one for one in modules if not f"{one[0]}.".startswith(inside)]
+
+    def _find(self, modules: Named) -> list[tuple[nn.Module, Callback]]:
+        self._has_conv1d = any(isinstance(module, nn.Conv1d) for _, module in modules)
+        wanted = [(path, module) for path, module in modules if self._is_target(path, module)]
+        found = self._open(modules)
+        callable_ = {id(module) for _, module in found}
+        if any(id(module) not in callable_ for _, module in wanted):
+            self._session.say(
+                "activations are not captured: torch.compile does not call the hooks of the "
+                "modules inside; for activations, train some steps without it"
+            )
+        return [
+            (module, Callback(self._session, partial(self._computed, path)))
+            for path, module in wanted
+            if id(module) in callable_
+        ]
+
     def _is_target(self, path: str, module: nn.Module) -> bool:
+        if not self._session.options.wants(Collection.ACTIVATIONS, f"activation/{path}"):
+            return False
         pattern = self._session.options.activation_modules
         if pattern is not None:
             return bool(path) and pattern.search(path) is not None
@@ -94,11 +108,10 @@ class Activations:
         """Learn the forward order: ``TensorInfo.depth``."""
         self.depths.setdefault(id(module), len(self.depths))
 
-    def _computed(
-        self, draft: Draft, path: str, module: nn.Module, _args: Any, output: Any
-    ) -> None:
+    def _computed(self, path: str, module: nn.Module, _args: Any, output: Any) -> None:
+        draft = self._draft
         call = self._calls[id(module)] = self._calls.get(id(module), -1) + 1
-        if not isinstance(output, torch.Tensor) or call >= MAX_CALLS:
+        if draft is None or not isinstance(output, torch.Tensor) or call >= MAX_CALLS:
             return
         name = f"activation/{path}" + (f":{call}" if call else "")
         sample, sampled = sample_of(output)
@@ -109,7 +122,9 @@ class Activations:
         if sampled:
             table[0, INDEX["flags"]] = Flag.SAMPLED
         if isinstance(module, _RELU_LIKE) and found.array.ndim and not output.is_complex():
-            draft.channels[name] = self._activity(found)
+            # Counting is cheap, and a channel must be seen often before it may be called dead.
+            more = view(sample_of(output, CHANNEL_ELEMENTS)[0]) or found
+            draft.channels[name] = self._activity(more)
             channel_columns(table[0], draft.channels[name])
         info = TensorInfo(
             name=name,

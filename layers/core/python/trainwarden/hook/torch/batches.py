@@ -4,47 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
-from trainwarden.hook.session import Session
-from trainwarden.hook.torch.views import dtype_name, view
-from trainwarden.model import TensorInfo
+from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.parameters import measure
+from trainwarden.hook.torch.views import view
+from trainwarden.model import Collection, TensorInfo
+from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.reductions import Tensor
 
-MAX_ELEMENTS = 2**16  # of one activation or batch tensor; beyond it whole samples are left out
+MAX_TENSORS = 4  # inputs or outputs of one forward pass
+MAX_ELEMENTS = 2**15  # read of one activation, input or output; of more, whole samples are left out
 
 
-def sample_of(output: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """Return whole samples of a batch, evenly spread, so that no more than a limit is read."""
-    elements, batch = output.numel(), output.shape[0] if output.dim() > 1 else 1
-    if elements <= MAX_ELEMENTS or batch == 1:
-        return output, False
-    kept = max(1, batch * MAX_ELEMENTS // elements)
-    return output.detach()[:: -(-batch // kept)], True
+def sample_of(tensor: torch.Tensor, most: int = MAX_ELEMENTS) -> tuple[torch.Tensor, bool]:
+    """Return whole samples of a batch, evenly spread, about ``most`` elements; True if some."""
+    elements, batch = tensor.numel(), tensor.shape[0] if tensor.dim() > 1 else 1
+    if elements <= most or batch == 1:
+        return tensor, False
+    kept = max(1, batch * most // elements)
+    return tensor.detach()[:: -(-batch // kept)], True
 
 
-def rows_of(
+def add_batch(
     session: Session,
-    collection: str,
+    draft: Draft,
+    collection: Collection,
     prefix: str,
     tensors: Sequence[torch.Tensor],
-    *,
-    numbered: bool = True,
-) -> list[tuple[int, Tensor]]:
-    """Return row and elements of those tensors of a batch, or of the user's, that are wanted."""
-    found = []
-    for position, tensor in enumerate(tensors):
-        name = f"{prefix}/{position}" if numbered else prefix
-        if numbered and not session.options.wants(str(collection), name):
-            continue
-        sample, _ = sample_of(tensor)
-        seen = view(sample)
+) -> None:
+    """Add a batch's inputs, outputs or labels to a draft: those that are wanted, sampled."""
+    rows: list[int] = []
+    found: list[Tensor] = []
+    flags: list[int] = []
+    for position, tensor in enumerate(tensors[:MAX_TENSORS]):
+        name = f"{prefix}/{position}"
+        sample, sampled = sample_of(tensor)
+        seen = view(sample) if session.options.wants(collection.value, name) else None
         if seen is not None:
-            info = TensorInfo(
-                name=name,
-                collection=str(collection),
-                shape=tuple(tensor.shape[1:]) if numbered else tuple(tensor.shape),
-                dtype=dtype_name(tensor.dtype),
-            )
-            found.append((session.row(info), Tensor(seen.array, seen.dtype)))
-    return found
+            info = TensorInfo(name, collection.value, tuple(tensor.shape[1:]), seen.dtype)
+            rows.append(session.row(info))
+            found.append(Tensor(seen.array, seen.dtype))
+            flags.append(Flag.SAMPLED if sampled else 0)
+    if found:
+        table = measure(found)
+        table[:, INDEX["flags"]] = flags
+        draft.rows(np.array(rows), table)
+
+
+def add_tensor(
+    session: Session, draft: Draft, collection: str, name: str, tensor: torch.Tensor
+) -> None:
+    """Add a tensor of the user's to a draft, all of it."""
+    seen = view(tensor)
+    if seen is not None:
+        info = TensorInfo(name, collection, tuple(tensor.shape), seen.dtype)
+        table = measure([Tensor(seen.array, seen.dtype)])
+        draft.rows(np.array([session.row(info)]), table)

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from trainwarden.hook.session import Draft, Session
-from trainwarden.hook.torch.batches import rows_of
+from trainwarden.hook.torch.batches import add_tensor
 from trainwarden.hook.torch.losses import LossReader
-from trainwarden.hook.torch.parameters import measure
 from trainwarden.hook.torch.tally import Tally
 from trainwarden.model import Collection, Mode
 
@@ -105,9 +103,7 @@ class Drafts:
 
     def _record_tensor(self, draft: Draft, name: str, value: torch.Tensor, collection: str) -> None:
         custom = Collection.CUSTOM.value if collection == Collection.METRICS else collection
-        found = rows_of(self._session, custom, name, [value], numbered=False)
-        if found:
-            draft.rows(np.array([found[0][0]]), measure([found[0][1]]))
+        add_tensor(self._session, draft, custom, name, value)
 
     def _submit(self, draft: Draft, tally: Tally) -> None:
         if self.losses and Collection.LOSSES in self._session.options.collections:

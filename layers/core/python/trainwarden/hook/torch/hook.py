@@ -17,7 +17,7 @@ from trainwarden.hook import config
 from trainwarden.hook.exits import EXITS, reason_of
 from trainwarden.hook.options import Options, options
 from trainwarden.hook.session import Session, say
-from trainwarden.hook.torch.parameters import Roots
+from trainwarden.hook.torch.modules import Roots
 from trainwarden.hook.torch.steps import Steps
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json

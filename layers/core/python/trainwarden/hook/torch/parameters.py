@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,17 +11,15 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.views import dtype_name, view
 from trainwarden.model import Collection, FloatArray, TensorInfo
 from trainwarden.stats.catalog import COLUMNS, INDEX, WIDTH
 from trainwarden.stats.dtypes import Array
 from trainwarden.stats.reductions import Tensor, table
 
-# Names that wrappers (DDP, compile, FSDP, activation checkpointing) put around the user's own.
-_WRAPPERS = re.compile(r"(^|\.)(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.|$)")
 _POWER = np.array([{"x": 1.0, "x²": 2.0}.get(spec.unit, 0.0) for spec in COLUMNS])
 _FLAGS = INDEX["flags"]
-Roots = Mapping[str, nn.Module]
 
 
 @dataclass(frozen=True)
@@ -34,18 +31,6 @@ class Scaling:
 
 
 UNSCALED = Scaling()
-
-
-def modules_of(roots: Roots) -> list[tuple[str, nn.Module]]:
-    """Return every module with its dotted name as the user knows it, shared ones once."""
-    found, seen = [], set[int]()
-    for prefix, root in roots.items():
-        for name, module in root.named_modules():
-            if id(module) not in seen:
-                seen.add(id(module))
-                path = _WRAPPERS.sub("", name).removeprefix(".").removeprefix("module.")
-                found.append((f"{prefix}.{path}".strip("."), module))
-    return found
 
 
 def measure(tensors: list[Tensor], scaling: Scaling = UNSCALED) -> FloatArray:
@@ -79,31 +64,29 @@ class Parameters:
 
     Args:
         session: Whose layout gets the rows.
-        roots: Watched modules by prefix.
+        modules: The watched modules.
         copy_bytes: Weights up to this size in all are copied to measure updates.
     """
 
-    def __init__(self, session: Session, roots: Roots, *, copy_bytes: int = 2**31) -> None:
-        self._session, self._roots, self._copy_bytes = session, roots, copy_bytes
+    def __init__(self, session: Session, modules: Modules, *, copy_bytes: int = 2**31) -> None:
+        self._session, self._modules, self._copy_bytes = session, modules, copy_bytes
         self._parameters: dict[int, _Parameter] = {}
         self._updates = session.options.updates
 
     def scan(self, depths: Mapping[int, int]) -> None:
-        """Find the parameters, also those that were added, replaced or unfrozen since.
+        """Find the parameters, also those that were added or replaced since.
 
         Args:
             depths: id of module → position in forward order, as far as known.
         """
         known, self._parameters = self._parameters, {}
-        for path, module in modules_of(self._roots):
+        for path, module in self._modules.walk():
             for name, tensor in module._parameters.items():  # noqa: SLF001 - ours would recurse
                 if tensor is None or id(tensor) in self._parameters or _unborn(tensor):
                     continue
                 found = known.get(id(tensor))
                 if found is None or found.tensor is not tensor:
                     found = self._found(f"{path}.{name}".strip("."), path, module, tensor, depths)
-                if found.gradient_row < 0 and tensor.requires_grad:
-                    self._add_gradient(found)
                 self._parameters[id(tensor)] = found
         self._check_size()
 
@@ -163,6 +146,9 @@ class Parameters:
             scaling: What GradScaler did to the gradients.
         """
         chosen = [p for p in self._parameters.values() if owned is None or id(p.tensor) in owned]
+        for parameter in chosen:
+            if parameter.gradient_row < 0 and parameter.tensor.requires_grad:  # new, or thawed
+                self._add_gradient(parameter)
         self._weights(draft, [p for p in chosen if p.weight_row >= 0])
         self._gradients(draft, [p for p in chosen if p.gradient_row >= 0], scaling)
 

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -29,17 +28,19 @@ from torch.optim.optimizer import (
 
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.activations import Activations
-from trainwarden.hook.torch.batches import rows_of
+from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.callbacks import Callback
 from trainwarden.hook.torch.drafts import Drafts
 from trainwarden.hook.torch.losses import LOSS, LossReader, loss_in
-from trainwarden.hook.torch.parameters import Parameters, Roots, measure, owned_by
+from trainwarden.hook.torch.modules import Modules, Roots
+from trainwarden.hook.torch.parameters import Parameters, owned_by
 from trainwarden.hook.torch.scaler import ScalerWatch
 from trainwarden.hook.torch.tally import Tally, batch_size
 from trainwarden.hook.torch.views import tensors_in
 from trainwarden.model import Collection, Mode
 
-MAX_BATCH_TENSORS = 4  # inputs or outputs of one forward pass
+EAGER_WALKS = 4  # looks at the whole model without a reason, each at a saved step
+WALK_EVERY = 10  # saved steps, after that
 
 
 class Steps:
@@ -60,7 +61,7 @@ class Steps:
         loss_fn: Any = None,
     ) -> None:
         self.step, self.mode = session.options.schedule.start, Mode.TRAIN
-        self._session, self._roots = session, roots
+        self._session = session
         self._optimizers = list(optimizers)
         self._given = bool(optimizers)
         self._stepped: dict[int, int] = {id(optimizer): 0 for optimizer in optimizers}
@@ -70,8 +71,11 @@ class Steps:
         self._forwarded: set[str] = set()
         self._handles: list[Any] = []
         self._passing: dict[str, Any] = {}
-        self.parameters = Parameters(session, roots)
-        self.activations = Activations(session, roots)
+        self._modules = Modules(roots)
+        self._saves = 0
+        self._owned = -1  # parameters of the optimizers at the last look
+        self.parameters = Parameters(session, self._modules)
+        self.activations = Activations(session, self._modules)
         self.losses = LossReader(session, self._current_tally, self._label, loss_fn)
         self.drafts.losses = self.losses
         self.scaler = ScalerWatch(
@@ -85,7 +89,7 @@ class Steps:
 
     def attach(self) -> None:
         """Put the hooks in place and open the first step."""
-        for prefix, root in self._roots.items():
+        for prefix, root in self._modules.roots.items():
             before = Callback(self._session, partial(self._before_forward, prefix))
             self._handles.append(root.register_forward_pre_hook(before, with_kwargs=True))
         self._handles.extend(self.losses.attach())
@@ -134,7 +138,13 @@ class Steps:
             and prefix not in self._forwarded
         ):
             inputs = tensors_in((args, kwargs))
-            self._batch(self.drafts.draft, Collection.INPUTS, f"{prefix}.input".strip("."), inputs)
+            add_batch(
+                self._session,
+                self.drafts.draft,
+                Collection.INPUTS,
+                f"{prefix}.input".strip("."),
+                inputs,
+            )
             self.activations.attach(self.drafts.draft, prefix)
         if prefix not in self._passing:
             after = Callback(self._session, partial(self._after_forward, prefix))
@@ -172,22 +182,19 @@ class Steps:
             self._forwarded.add(prefix)
             self.activations.detach()
             outputs = [tensor for tensor in tensors_in(output) if tensor is not own]
-            self._batch(
-                self.drafts.draft, Collection.OUTPUTS, f"{prefix}.output".strip("."), outputs
+            add_batch(
+                self._session,
+                self.drafts.draft,
+                Collection.OUTPUTS,
+                f"{prefix}.output".strip("."),
+                outputs,
             )
-
-    def _batch(
-        self, draft: Draft, collection: Collection, prefix: str, tensors: Sequence[torch.Tensor]
-    ) -> None:
-        found = rows_of(self._session, collection, prefix, tensors[:MAX_BATCH_TENSORS])
-        if found:
-            draft.rows(np.array([row for row, _ in found]), measure([one for _, one in found]))
 
     # ---- losses and labels ----------------------------------------------------------------
 
     def _current_tally(self) -> Tally | None:
         """Where losses go now; None if nothing is saved."""
-        training = any(root.training for root in self._roots.values())
+        training = self._modules.training
         if training is not (self.mode is Mode.TRAIN) and not self._trains_in_eval:
             self._enter(training=training)  # the model was not called through its root
         if self.mode is Mode.TRAIN:
@@ -211,7 +218,7 @@ class Steps:
             and isinstance(target, torch.Tensor)
         ):
             tally.labels.setdefault("label/0", {})
-            self._batch(self.drafts.draft, Collection.LABELS, "label", [target])
+            add_batch(self._session, self.drafts.draft, Collection.LABELS, "label", [target])
 
     # ---- steps ----------------------------------------------------------------------------
 
@@ -226,7 +233,7 @@ class Steps:
             return True
         if self._given:
             return False
-        ours = {id(p) for root in self._roots.values() for p in root.parameters()}
+        ours = {id(p) for root in self._modules.roots.values() for p in root.parameters()}
         if ours.isdisjoint(owned_by(optimizer)):
             return False
         self._optimizers.append(optimizer)
@@ -255,12 +262,20 @@ class Steps:
                 "returned"
             )
         scaled = self.scaler.state(optimizer)
-        self.parameters.scan(self.activations.depths)
+        self._look_around()
         self.parameters.capture(draft, self._share(optimizer), scaled.scaling)
         self._describe(draft, optimizer)
         if scaled.found_inf is not None and scaled.loss_scale is not None:
             draft.scalar(Collection.OPTIMIZER, "found_inf", float(scaled.found_inf))
             draft.scalar(Collection.OPTIMIZER, "loss_scale", scaled.loss_scale)
+
+    def _look_around(self) -> None:
+        """Find parameters that are new: at first, when optimizers got some, and now and then."""
+        owned = sum(len(group["params"]) for o in self._optimizers for group in o.param_groups)
+        walks, self._saves = self._modules.walks, self._saves + 1
+        if owned != self._owned or walks < EAGER_WALKS or self._saves % WALK_EVERY == 0:
+            self._owned = owned
+            self.parameters.scan(self.activations.depths)
 
     def _share(self, optimizer: Optimizer) -> frozenset[int] | None:
         """Identities of the parameters to look at when this optimizer steps; None for all."""
@@ -279,8 +294,7 @@ class Steps:
             for i, group in enumerate(optimizer.param_groups):
                 if "lr" in group:
                     draft.scalar(Collection.OPTIMIZER, f"{prefix}lr_{i}", float(group["lr"]))
-            training = any(root.training for root in self._roots.values())
-            draft.scalar(Collection.OPTIMIZER, "train_mode", float(training))
+            draft.scalar(Collection.OPTIMIZER, "train_mode", float(self._modules.training))
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._optimizers and optimizer is self._optimizers[0]:
