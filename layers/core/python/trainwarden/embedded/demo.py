@@ -28,6 +28,7 @@ EMAIL, PHONE = "you@example.org", "+4915112345678"
 CONTEXT = {"emails": EMAIL, "sms": PHONE, "retain": "false"}
 PATIENCE_S = 180.0  # the jobs take seconds on an idle machine
 POLL_S = 0.25
+WIDTH = 100  # where there is no terminal that has one
 
 
 class Demo:
@@ -73,13 +74,11 @@ class Demo:
             time.sleep(POLL_S)
 
     def _status(self, name: str) -> str:
-        found = jobs.describe(self._server, name)
-        status, secondary = found["TrainingJobStatus"], found["SecondaryStatus"]
-        shown = status if secondary in (status, "Training") else f"{status} ({secondary})"
-        if shown != self._last.get(name):
-            self._last[name] = shown
-            self._line(f"{name}: {shown}", _color(status))
-        return str(status)
+        status = str(jobs.describe(self._server, name)["TrainingJobStatus"])
+        if status != self._last.get(name):
+            self._last[name] = status
+            self._line(f"{name}: {status}", _color(status))
+        return status
 
     def _mails(self) -> list[dict[str, Json]]:
         return [m for m in outbox.messages(self._server.state) if m["protocol"] == "email"]
@@ -113,6 +112,7 @@ class Demo:
         if "TrainingEndTime" in faulty:
             seconds = (faulty["TrainingEndTime"] - faulty["TrainingStartTime"]).total_seconds()
             self._say("bold", f"The sick job cost {seconds:.0f} s instead of running to its end.")
+        self._say("", "Try it with a script of yours: trainwarden local up, deploy, train, outbox.")
 
     def _check(self, promise: str, kept: bool) -> None:  # noqa: FBT001 - what was seen
         self._say("green" if kept else "bold red", f"{'✓' if kept else '✗'} {promise}")
@@ -146,7 +146,7 @@ def _color(status: str) -> str:
 
 def main(up: Callable[[Path], Server] = launcher.up) -> int:
     """Run the demo in a folder of its own and leave nothing behind."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     with tempfile.TemporaryDirectory(prefix="trainwarden-demo-") as name:
         folder = Path(name)
         try:
