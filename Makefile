@@ -40,7 +40,7 @@ types: $(STAMP)
 	@$(BIN)/mypy --no-error-summary layers/core/python/trainwarden lambdas infra app.py tests benchmarks examples
 
 unit: $(STAMP)
-	@$(BIN)/pytest -q tests/unit tests/lambdas tests/contract tests/training tests/embedded tests/docs
+	@$(BIN)/pytest -q tests --ignore=tests/infra --ignore=tests/packaging --ignore=tests/deployed
 
 infra: $(STAMP)
 	@$(BIN)/pytest -q tests/infra
