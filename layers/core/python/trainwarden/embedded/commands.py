@@ -193,7 +193,7 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     started = _add(inner, "up", up)
     started.add_argument("--port", type=int, default=0, help="of 127.0.0.1 (default: a free one)")
     deployed = _add(inner, "deploy", deploy_stack)
-    deployed.add_argument("--context", "-c", nargs="*", default=[], metavar="KEY=VALUE")
+    _add_pairs(deployed, "--context", "-c", what="configuration, as emails=you@example.org")
     deployed.add_argument("--app", help="folder of app.py (default: found from here)")
     deployed.add_argument("--destroy", action="store_true", help="remove the stack instead")
     _add(inner, "status", status)
@@ -210,7 +210,7 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         ("--hyperparameters", "given to the script as --key value"),
         ("--env", "environment variables of the script"),
     ):
-        trained.add_argument(option, nargs="*", default=[], metavar="KEY=VALUE", help=what)
+        _add_pairs(trained, option, what=what)
     trained.add_argument("--max-runtime", type=int, default=86_400, help="seconds")
     trained.add_argument("--wait", action="store_true", help="show its output until it has ended")
     _add(inner, "outbox", show_outbox)
@@ -227,3 +227,10 @@ def _add(
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     parser.set_defaults(run=run)
     return parser
+
+
+def _add_pairs(parser: argparse.ArgumentParser, *names: str, what: str) -> None:
+    """Add an option that takes several ``key=value``, and may be given several times."""
+    parser.add_argument(
+        *names, nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=what
+    )

@@ -181,6 +181,7 @@ def down(folder: Path) -> bool:
     state = state_folder(folder)
     server = find(folder)
     if server is None:
+        _reap()
         if state.is_dir():
             _remove_scratch(state)
             (state / PLACE).unlink(missing_ok=True)
@@ -204,18 +205,18 @@ def down(folder: Path) -> bool:
 def _ended(server: Server, patience_s: float) -> bool:
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        _reap(server.pid)
+        _reap()
         if not _held(server.state):
             return True
         time.sleep(POLL_S)
     return False
 
 
-def _reap(pid: int) -> None:
-    """Collect the server if it is our own child, so that no zombie stays."""
-    child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        del _children[pid]
+def _reap() -> None:
+    """Collect servers that were our own children and have ended, so that no zombie stays."""
+    for pid, child in list(_children.items()):
+        if child.poll() is not None:
+            del _children[pid]
 
 
 def _held(state: Path) -> bool:

@@ -36,6 +36,7 @@ PLACE = "state.json"
 LOCK = "server.lock"
 EXIT_BUSY = 75  # another server holds the folder
 EXIT_PORT = 76  # the port is taken
+LOCK_TRIES, LOCK_PAUSE_S = 20, 0.02
 KEEP_ALIVE_S = 75
 SHUTDOWN_S = 2.0  # for requests in flight; a long poll must not hold up the end
 logger = logging.getLogger("trainwarden.embedded")
@@ -64,6 +65,16 @@ def lock(folder: Path) -> IO[str] | None:
         file.close()
         return None
     return file
+
+
+def wait_for_lock(folder: Path) -> IO[str] | None:
+    """Take the folder; whoever only looks whether a server lives holds it for a moment, too."""
+    for _ in range(LOCK_TRIES):
+        file = lock(folder)
+        if file is not None:
+            return file
+        time.sleep(LOCK_PAUSE_S)
+    return None
 
 
 def bind(port: int) -> socket.socket:
@@ -164,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the server to its end and return the exit code."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     state = options.state.absolute()
-    held = lock(state)
+    held = wait_for_lock(state)
     if held is None:
         return EXIT_BUSY
     try:

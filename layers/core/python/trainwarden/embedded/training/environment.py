@@ -21,7 +21,7 @@ from trainwarden.model import Json
 
 # The server's own settings are no business of a script's.
 _SERVER_ONLY = ("GATEWAY_PORT", "BIND_HOST", "DOCKER_HOST", "S3_DATA_DIR", "STATE_DIR")
-_SERVER_PREFIXES = ("AWS_", "MINISTACK_", "LAMBDA_", "SM_")
+_SERVER_PREFIXES = ("AWS_", "MINISTACK_", "LAMBDA_", "SM_", "TRAINWARDEN_")
 
 
 @dataclass(frozen=True)
