@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from trainwarden.embedded.launcher import OUTPUTS, Server
 from trainwarden.embedded.toolchain import Toolchain, alone, toolchain
@@ -52,9 +52,9 @@ class Deployment:
         """
         tools = toolchain()
         if not self._exists(BOOTSTRAP_STACK):
-            self._cdk(tools, "bootstrap", f"aws://{self.server.account}/{self.server.region}")
+            self._bootstrap(tools)
         raw = self.server.state / "cdk-outputs.json"
-        self._cdk(
+        self._with_app(
             tools,
             *("deploy", STACK, "--require-approval", "never", "--progress", "events"),
             *("--outputs-file", str(raw)),
@@ -70,7 +70,7 @@ class Deployment:
         Raises:
             RetryableError: ``cdk`` failed.
         """
-        self._cdk(toolchain(), "destroy", STACK, "--force", "--progress", "events")
+        self._with_app(toolchain(), "destroy", STACK, "--force", "--progress", "events")
         (self.server.state / OUTPUTS).unlink(missing_ok=True)
 
     def _exists(self, stack: str) -> bool:
@@ -83,36 +83,38 @@ class Deployment:
             return False
         return any(s["StackStatus"].endswith("_COMPLETE") for s in found)
 
-    def _cdk(self, tools: Toolchain, verb: str, *arguments: str) -> None:
+    def _bootstrap(self, tools: Toolchain) -> None:
+        """Bootstrap without the app, which ``cdk`` would synthesize for nothing."""
+        environment = f"aws://{self.server.account}/{self.server.region}"
+        self._run(tools, self.server.state, "bootstrap", environment)
+
+    def _with_app(self, tools: Toolchain, verb: str, *arguments: str) -> None:
         assembly = self.app / ASSEMBLY
         assembly.mkdir(parents=True, exist_ok=True)
-        command = tools.command(
-            verb,
-            *arguments,
-            *("--app", self._app_command()),
-            *("--output", str(assembly)),
-            *("--no-notices", "--no-version-reporting", "--ci"),
-            *(part for pair in self._context() for part in ("--context", pair)),
-        )
-        said: list[str] = []
-        with alone(assembly.with_suffix(".lock")), (self.server.state / LOG).open("a") as log:
-            code = self._run(tools, command, log, said)
-        if code != 0:
-            tail = "\n".join(line for line in said[-30:] if line)
-            where = self.server.state / LOG
-            raise RetryableError(f"cdk {verb} failed:\n{tail}\n(all of it: {where})")
+        with alone(assembly.with_suffix(".lock")):
+            self._run(
+                tools,
+                self.app,
+                verb,
+                *arguments,
+                *("--app", self._app_command()),
+                *("--output", str(assembly)),
+                *(part for pair in self._context() for part in ("--context", pair)),
+            )
 
-    def _run(self, tools: Toolchain, command: list[str], log: IO[str], said: list[str]) -> int:
-        with subprocess.Popen(
-            command,
-            cwd=self.app,
+    def _run(self, tools: Toolchain, folder: Path, verb: str, *arguments: str) -> None:
+        said: list[str] = []
+        process = subprocess.Popen(
+            tools.command(verb, *arguments, "--no-notices", "--no-version-reporting", "--ci"),
+            cwd=folder,
             env=self._environment(tools),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-        ) as process:
+        )
+        with process, (self.server.state / LOG).open("a") as log:
             try:
                 for line in process.stdout or ():
                     log.write(line)
@@ -121,7 +123,10 @@ class Deployment:
             except BaseException:  # Ctrl-C as well: no cdk goes on behind our back
                 process.kill()
                 raise
-        return process.returncode
+        if process.returncode != 0:
+            tail = "\n".join(line for line in said[-30:] if line)
+            where = self.server.state / LOG
+            raise RetryableError(f"cdk {verb} failed:\n{tail}\n(all of it: {where})")
 
     def _app_command(self) -> str:
         """Return the synth command, under the user's own HOME: uv and pip are set up there."""
@@ -153,6 +158,7 @@ class Deployment:
             "JSII_NODE": str(tools.node),
             "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION": "1",
             "CDK_DISABLE_CLI_TELEMETRY": "true",
+            "CDK_DISABLE_VERSION_CHECK": "1",
             "NO_COLOR": "1",
         }
 
