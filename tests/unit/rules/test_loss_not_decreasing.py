@@ -139,8 +139,13 @@ def oracle(values: Sequence[float]) -> list[int]:
             error = sum(parts) ** 0.5 / start
             levels = [median(seen[i - 25 : i]) for i in range(25, len(seen) + 1)]
             lower = bool(levels) and min(levels) < 0.85 * start
-            lower = lower or median(last) < 0.7 * seen[0]
-            if now >= 100 and fall + error < least and fall >= -3 * error - 0.03 and not lower:
+            lower = lower or error >= 0.1 or median(last) < 0.7 * seen[0]
+            if (
+                now >= 100
+                and fall + error < least
+                and fall >= -min(0.2, 3 * error) - 0.03
+                and not lower
+            ):
                 return [now]
     return []
 

@@ -8,9 +8,9 @@
 absolute deviations of both, the rule fires once ``min_steps`` steps and ``min_saves`` saved steps
 have passed and
 
-* *flat*: fall + e < ``min_fall`` x min(1, steps ÷ 300), fall > -3 e - ``min_fall``, and neither
-  was an earlier level more than 15 % below the start, nor is this one 30 % below the very first
-  loss; or
+* *flat*: fall + e < ``min_fall`` x min(1, steps ÷ 300) and fall > -``min_fall`` - min(3 e, 0.2),
+  while e < 0.1, neither was an earlier level more than 15 % below the start, nor is this one 30 %
+  below the very first loss; or
 * *diverged*: the median of the last 5 losses is above ``max_rise`` times the start.
 
 Not judged flat: a loss that is ever 0 or less (a surrogate: policy gradients, densities), a run of
@@ -65,8 +65,9 @@ _START_SAVES, _START_STEPS = 15, 30
 _FULL_STEPS = 300  # from here on min_fall counts in full
 _AT_ONCE = 0.3
 _ONCE_LOWER = 0.15  # a run whose level was this much below its start is not flat
+_NOISY = 0.1  # a level known no better than this says nothing
 _RECENT, _FEWEST = 5, 3
-_SURE = 3.0  # standard errors
+_SURE, _RISE = 3.0, 0.2  # standard errors, and a rise that noise does not explain
 _CONVERGED_CLASSES, _CONVERGED_VARIANCE = 0.5, 0.1
 _CANDIDATES = 16  # saved steps remembered after a check, in SageMaker's meaning
 
@@ -176,9 +177,15 @@ class LossNotDecreasing(CheckedRule[Json]):
         if fallen >= least:
             return None
         error = _error(state["first"], last, start)
+        if error >= _NOISY:
+            return None
         best, once = state["best"], (1 - _ONCE_LOWER) * start
         was_lower = level < (1 - _AT_ONCE) * state["first"][0] or (best or once) < once
-        if fallen + error >= least or fallen < -_SURE * error - self.min_fall or was_lower:
+        if (
+            fallen + error >= least
+            or fallen < -min(_RISE, _SURE * error) - self.min_fall
+            or was_lower
+        ):
             return None
         message = (
             f"the {name} is {level:.4g} after {steps} steps and was {start:.4g} at the start: "
