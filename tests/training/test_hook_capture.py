@@ -181,6 +181,35 @@ def test_a_module_used_twice_has_a_row_for_each_use() -> None:
     assert found.names("activations") == ["activation/act", "activation/act:1"]
 
 
+def test_relu_functions_are_named_after_the_module_before_them() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.a, self.b = nn.Conv2d(1, 4, 3), nn.Linear(144, 16), nn.Linear(16, 10)
+            self.act = nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = functional.relu(self.conv(x), inplace=True).flatten(1)
+            x = torch.relu(torch.relu(self.a(x)))
+            out: torch.Tensor = self.act(self.b(x)) - functional.relu(x).mean()
+            return out
+
+    torch.manual_seed(0)
+    model, loss_fn = Functional(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = digits(128, image=True)
+    loop = lambda _: train(model, optimizer, loss_fn, data, steps=3)  # noqa: E731 - short
+    original = (torch.relu, functional.relu)
+    found = record(model, loop, optimizer, loss_fn)
+    names = ["conv.relu", "a.relu", "a.relu:1", "act", "act.relu"]
+    assert found.names("activations") == [f"activation/{name}" for name in names]
+    for obs in found.observations:
+        assert sorted(obs.channels) == sorted(found.names("activations"))
+    assert found.values("activation/conv.relu", "ch_n") == [4.0] * 3
+    assert found.values("activation/a.relu", "zero_fraction")[0] > 0
+    assert (torch.relu, functional.relu) == original
+
+
 def test_saturation_bounds_are_those_of_the_activation_function() -> None:
     torch.manual_seed(0)
     model, loss_fn = (

@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.batches import sample_of
 from trainwarden.hook.torch.callbacks import Callback
+from trainwarden.hook.torch.functions import FunctionalRelus
 from trainwarden.hook.torch.modules import Modules, Named
 from trainwarden.hook.torch.parameters import measure
 from trainwarden.hook.torch.views import View, dtype_name, view
@@ -45,7 +46,9 @@ class Activations:
         self._calls: dict[int, int] = {}
         self._targets: dict[str, list[tuple[nn.Module, Callback]]] = {}
         self._walks = -1
-        self._has_conv1d = False
+        self._has_conv1d = self._compiled = False
+        self._paths: dict[int, str] = {}
+        self._functions = FunctionalRelus(session, self._computed_by_function)
         self.depths: dict[int, int] = {}
 
     def attach(self, draft: Draft, prefix: str) -> None:
@@ -59,14 +62,20 @@ class Activations:
             self._targets[prefix] = self._find(modules)
         if not any(id(module) in self.depths for _, module in modules):
             entered = Callback(self._session, self._entered)
+            self._paths.update((id(module), path) for path, module in modules)
             for path, module in self._open(modules):
                 if module._parameters or self._is_target(path, module):  # noqa: SLF001 - only its own
                     self._handles.append(module.register_forward_pre_hook(entered))
         for module, computed in self._targets[prefix]:
             self._handles.append(module.register_forward_hook(computed))
+        options = self._session.options
+        by_function = Collection.ACTIVATIONS in options.collections and not self._compiled
+        if by_function and options.activation_modules is None:
+            self._functions.start(prefix)
 
     def detach(self) -> None:
         """Take all hooks out."""
+        self._functions.stop()
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -74,6 +83,7 @@ class Activations:
     def _open(self, modules: Named) -> Named:
         """Return the modules whose hooks would be called: those that are not compiled."""
         compiled = [path for path, module in modules if _is_compiled(module)]
+        self._compiled = bool(compiled)
         if "" in compiled:
             return []
         inside = tuple(f"{path}." for path in compiled)
@@ -107,27 +117,14 @@ class Activations:
     def _entered(self, module: nn.Module, _args: Any) -> None:
         """Learn the forward order: ``TensorInfo.depth``."""
         self.depths.setdefault(id(module), len(self.depths))
+        self._functions.after = self._paths.get(id(module), "")
 
     def _computed(self, path: str, module: nn.Module, _args: Any, output: Any) -> None:
-        draft = self._draft
         call = self._calls[id(module)] = self._calls.get(id(module), -1) + 1
-        if draft is None or not isinstance(output, torch.Tensor) or call >= MAX_CALLS:
+        if not isinstance(output, torch.Tensor) or call >= MAX_CALLS:
             return
-        name = f"activation/{path}" + (f":{call}" if call else "")
-        sample, sampled = sample_of(output)
-        found = view(sample)
-        if found is None:
-            return
-        table = measure([Tensor(found.array, found.dtype, bounds=_bounds(module))])
-        if sampled:
-            table[0, INDEX["flags"]] = Flag.SAMPLED
-        if isinstance(module, _RELU_LIKE) and found.array.ndim and not output.is_complex():
-            # Counting is cheap, and a channel must be seen often before it may be called dead.
-            more = view(sample_of(output, CHANNEL_ELEMENTS)[0]) or found
-            draft.channels[name] = self._activity(more)
-            channel_columns(table[0], draft.channels[name])
         info = TensorInfo(
-            name=name,
+            name=f"activation/{path}" + (f":{call}" if call else ""),
             collection=Collection.ACTIVATIONS.value,
             shape=tuple(output.shape[1:]),
             dtype=dtype_name(output.dtype),
@@ -135,7 +132,36 @@ class Activations:
             kind=type(module).__name__,
             depth=self.depths.get(id(module), -1),
         )
-        draft.rows(np.array([self._session.row(info)]), table)
+        self._add(info, output, _bounds(module), relu_like=isinstance(module, _RELU_LIKE))
+
+    def _computed_by_function(self, name: str, output: torch.Tensor) -> None:
+        name = f"activation/{name}"
+        if self._session.options.wants(Collection.ACTIVATIONS.value, name):
+            shape, dtype = tuple(output.shape[1:]), dtype_name(output.dtype)
+            info = TensorInfo(name, Collection.ACTIVATIONS.value, shape, dtype, kind="relu")
+            self._add(info, output, None, relu_like=True)
+
+    def _add(
+        self,
+        info: TensorInfo,
+        output: torch.Tensor,
+        bounds: tuple[float, float] | None,
+        *,
+        relu_like: bool,
+    ) -> None:
+        sample, sampled = sample_of(output)
+        found = view(sample)
+        if found is None or self._draft is None:
+            return
+        table = measure([Tensor(found.array, found.dtype, bounds=bounds)])
+        if sampled:
+            table[0, INDEX["flags"]] = Flag.SAMPLED
+        if relu_like and found.array.ndim and not output.is_complex():
+            # Counting is cheap, and a channel must be seen often before it may be called dead.
+            more = view(sample_of(output, CHANNEL_ELEMENTS)[0]) or found
+            self._draft.channels[info.name] = self._activity(more)
+            channel_columns(table[0], self._draft.channels[info.name])
+        self._draft.rows(np.array([self._session.row(info)]), table)
 
     def _activity(self, found: View) -> Channels:
         dimensions = found.array.ndim
