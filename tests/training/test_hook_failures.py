@@ -317,6 +317,19 @@ def test_a_resumed_process_of_the_same_job_continues_its_record(tmp_path: Path) 
     assert len({obj.run for obj in found.objects}) == 1
 
 
+def test_a_script_that_is_run_again_is_recorded_under_a_name_of_its_own(
+    tmp_path: Path, said: list[str]
+) -> None:
+    for job in ("job", "job-2"):
+        model = mlp()
+        optimizer = sgd(model)
+        with trainwarden.watch(model, optimizer, LOSS, job="job", out=tmp_path) as hook:
+            train(model, optimizer, LOSS, digits(), steps=2)
+        assert hook.job == job
+        assert read(FolderObjects(tmp_path), job).steps == [0, 1]
+    assert "recorded as job-2" in said[0]
+
+
 def test_the_hook_can_be_copied_along_with_a_trainer_object() -> None:
     model, store = mlp(), MemoryObjects()
     with watched(store, model, sgd(model), LOSS) as hook:

@@ -212,6 +212,29 @@ def test_a_restart_of_the_same_job_continues_the_numbers_and_the_run() -> None:
     assert (found.end.run, found.end.last_seq) == ("run-1", 1)
 
 
+def test_a_run_of_the_same_name_that_is_no_restart_gets_a_name_of_its_own() -> None:
+    store, said = MemoryObjects(), list[str]()
+    for number in range(3):
+        manifest = replace(MANIFEST, run=f"run-{number}")
+        uploader = Uploader(
+            lambda: store, manifest, continues=False, limits=LAZY, report=said.append
+        )
+        uploader.submit(observation(number))
+        assert uploader.close("finished", WAIT_S)
+        assert uploader.job == ("job", "job-2", "job-3")[number]
+    assert [read(store, job).steps for job in ("job", "job-2", "job-3")] == [[0], [1], [2]]
+    assert said[0] == "job was recorded before; this run is recorded as job-2"
+
+
+def test_a_new_name_is_no_longer_than_a_name_may_be() -> None:
+    store, long = MemoryObjects(), replace(MANIFEST, job="x" * 60 + "-yz")
+    for job in ("x" * 60 + "-yz", "x" * 60 + "-2"):
+        uploader = Uploader(lambda: store, long, continues=False, limits=LAZY)
+        uploader.submit(observation(0))
+        assert uploader.close("finished", WAIT_S)
+        assert uploader.job == job
+
+
 def test_somebody_elses_run_under_the_same_name_is_not_continued() -> None:
     store = MemoryObjects()
     first = start(store)

@@ -12,7 +12,15 @@ from trainwarden.model import Layout, Observation
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.codec import StepsObject, encode
 from trainwarden.wire.control import MAX_CONTROL_BYTES, Control
-from trainwarden.wire.keys import EndKey, ManifestKey, StepsKey, control_key, parse, steps_prefix
+from trainwarden.wire.keys import (
+    MAX_JOB_CHARS,
+    EndKey,
+    ManifestKey,
+    StepsKey,
+    control_key,
+    parse,
+    steps_prefix,
+)
 from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, End, Manifest
 
 
@@ -41,25 +49,50 @@ class Sender:
         self._seq = 0
         self._control_seen = 0
 
-    def resume(self) -> bool:
-        """Continue the numbers, and the run, of an earlier start of the same job; True if so."""
-        job, last = self._manifest.job, -1
-        try:
-            for text in self._store.keys(steps_prefix(job, self._worker)):
+    @property
+    def job(self) -> str:
+        """Name under which the job is recorded."""
+        return self._manifest.job
+
+    def resume(self, *, continues: bool) -> bool:
+        """Look for an earlier run of this name; True if there is one.
+
+        Args:
+            continues: This is the same job, started again: go on with its numbers and its run.
+                Else record under a name of its own: ``job-2``, ``job-3``, …
+        """
+        base, number = self._manifest.job, 1
+        last = self._last_seq()
+        while last >= 0 and not continues:
+            number += 1
+            suffix = f"-{number}"
+            job = base[: MAX_JOB_CHARS - len(suffix)].rstrip("-") + suffix
+            self._manifest = replace(self._manifest, job=job)
+            last = self._last_seq()
+        if last >= 0:
+            self._seq = last + 1
+            self._continue_run()
+        return last >= 0 or number > 1
+
+    def _last_seq(self) -> int:
+        """Number of this worker's last object; -1 if there is none, or nobody may look."""
+        last = -1
+        with suppress(BadInputError):  # may write only: a job has no objects when it starts
+            for text in self._store.keys(steps_prefix(self._manifest.job, self._worker)):
                 with suppress(KeyGrammarError):
                     key = parse(text)
                     last = max(last, key.seq if isinstance(key, StepsKey) else -1)
-            body = None
-            if last >= 0:
-                body = self._store.get(str(ManifestKey(job)), max_bytes=MAX_MANIFEST_BYTES)
+        return last
+
+    def _continue_run(self) -> None:
+        """Take over run and layout of the earlier manifest, if it is of the same job."""
+        key = str(ManifestKey(self._manifest.job))
+        with suppress(BadInputError):
+            body = self._store.get(key, max_bytes=MAX_MANIFEST_BYTES)
             earlier = Manifest.from_bytes(body) if body else None
-        except BadInputError:
-            return False  # may write only: a job that starts for the first time has no objects
-        self._seq = last + 1
-        if earlier and earlier.identity == self._manifest.identity:
-            self._manifest = replace(self._manifest, run=earlier.run, created=earlier.created)
-            self._written, self._manifest_put = earlier.layout, True
-        return last >= 0
+            if earlier and earlier.identity == self._manifest.identity:
+                self._manifest = replace(self._manifest, run=earlier.run, created=earlier.created)
+                self._written, self._manifest_put = earlier.layout, True
 
     def prepare(self, observations: tuple[Observation, ...], dropped: Mapping[str, int]) -> Sending:
         """Give observations the next number.

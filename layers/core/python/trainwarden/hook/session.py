@@ -126,6 +126,7 @@ class Session:
             (lambda: store) if store is not None else (lambda: open_store(place)),
             manifest,
             worker=place.worker,
+            continues=place.sagemaker or options.schedule.start > 0,
             limits=limits or Limits(pending_bytes=options.max_pending_bytes),
             report=self.say,
             on_control=self._control,

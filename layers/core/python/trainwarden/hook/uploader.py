@@ -65,17 +65,19 @@ class Uploader:
         open_store: Opens the destination; called in the background, again after an error.
         manifest: Without its layout, which comes with the observations.
         worker: Rank of this process; rank 0 writes the manifest.
+        continues: What was recorded under this name before is continued; else the name is changed.
         limits: When is sent, how much may wait.
         report: Told each kind of trouble once, in one sentence, and that it is over.
         on_control: Called in the background with a control document that changed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - collaborators, each named
         self,
         open_store: Callable[[], ObjectStore],
         manifest: Manifest,
         *,
         worker: int = 0,
+        continues: bool = True,
         limits: Limits | None = None,
         report: Callable[[str], None] = lambda _: None,
         on_control: Callable[[Control], None] | None = None,
@@ -84,6 +86,7 @@ class Uploader:
         self.error: TrainwardenError | None = None  # the trouble of the moment
         self.stored_all = False
         self._open_store, self._manifest, self._worker = open_store, manifest, worker
+        self._continues = continues
         self._limits, self._report, self._on_control = limits or Limits(), report, on_control
         self._waiting = Waiting(self._limits.pending_bytes)
         self._tokens: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
@@ -125,6 +128,11 @@ class Uploader:
         if self.alive:
             self._thread.join(timeout_s)
         return self.stored_all
+
+    @property
+    def job(self) -> str:
+        """Name under which the job is recorded; may change before the first object is."""
+        return self._sender.job if self._sender else self._manifest.job
 
     @property
     def alive(self) -> bool:
@@ -196,8 +204,12 @@ class Uploader:
     def _opened(self) -> Sender:
         if self._sender is None:
             sender = Sender(self._open_store(), self._manifest, self._worker)
-            if sender.resume():
+            asked = sender.job
+            found = sender.resume(continues=self._continues)
+            if found and sender.job == asked:
                 self.count("restarts")
+            elif found:
+                self._report(f"{asked} was recorded before; this run is recorded as {sender.job}")
             self._sender = sender
         return self._sender
 

@@ -37,7 +37,7 @@ class Hook:
     @property
     def job(self) -> str:
         """Name of the job; empty if nothing is watched."""
-        return self._session.place.job if self._session else ""
+        return self._session.uploader.job if self._session else ""
 
     @property
     def step(self) -> int:

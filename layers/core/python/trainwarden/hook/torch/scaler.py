@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.amp import GradScaler
 
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.callbacks import Patch
 from trainwarden.hook.torch.parameters import UNSCALED, Scaling
 from trainwarden.stats.catalog import Flag
+
+# Before torch 2.3 there is only the one of CUDA.
+GradScaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class ScalerWatch:
     ) -> None:
         self._session = session
         self._scaled, self._steps_of, self._skipped = scaled, steps_of, skipped
-        self._scaler: GradScaler | None = None
+        self._scaler: Any = None
         self._skipping = False
         self._patches = (
             Patch(GradScaler, "scale", self._around_scale),
