@@ -6,160 +6,180 @@ scripts on real data. The exit code is 0 only if all went as promised.
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
-from rich.panel import Panel
 
 from trainwarden.embedded import deploy, jobs, launcher, outbox
 from trainwarden.embedded.launcher import Server
-from trainwarden.errors import TrainwardenError
-from trainwarden.model import Json
+from trainwarden.errors import RetryableError, TrainwardenError
+from trainwarden.model import Json, Status
+from trainwarden.pipeline import verdicts
+from trainwarden.store.dynamo import DynamoLedger
 
-FAULTY, HEALTHY = "digits-too-deep", "digits-healthy"
+SICK, HEALTHY = "sick", "healthy"
+SCRIPTS = {SICK: "train_faulty.py", HEALTHY: "train_healthy.py"}
+TAGS = {SICK: {"trainwarden:stop": "allow"}, HEALTHY: {"trainwarden:rules": "default"}}
 RULE = "VanishingGradient"
-EMAIL, PHONE = "you@example.org", "+4915112345678"
+EMAIL, PHONE = "ada@example.org", "+4915112345678"
 CONTEXT = {"emails": EMAIL, "sms": PHONE, "retain": "false"}
 PATIENCE_S = 180.0  # the jobs take seconds on an idle machine
 POLL_S = 0.25
-WIDTH = 100  # where there is no terminal that has one
+WIDTH = 100
+_TIMES = re.compile(r"(Synthesis|Deployment|Total) time: .*")
+_RESOURCES = re.compile(r"Trainwarden \| +(\d+)/(\d+) \|.*COMPLETE")
 
 
-class Demo:
-    """Tells what happens, with the seconds since the jobs were submitted."""
+class Progress:
+    """Tells of a deployment what a person wants to know of it."""
 
-    def __init__(self, server: Server, app: Path, console: Console) -> None:
-        self._server, self._app, self._console = server, app, console
+    def __init__(self, console: Console) -> None:
+        self._console, self._tenth = console, -1
+
+    def __call__(self, line: str) -> None:
+        """Take a line that ``cdk`` printed."""
+        times, resources = _TIMES.search(line), _RESOURCES.match(line)
+        if times:
+            self._say(times[0])
+        elif resources:
+            done, total = int(resources[1]), int(resources[2])
+            if 10 * done // total > self._tenth:
+                self._tenth = 10 * done // total
+                self._say(f"{done} of {total} resources")
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"   {text}", style="dim", markup=False)
+
+
+class Watch:
+    """Tells what happens to the jobs, with the seconds since they were submitted."""
+
+    def __init__(self, server: Server, outputs: Mapping[str, str], console: Console) -> None:
+        self._server, self._console = server, console
+        self._ledger = DynamoLedger(outputs["TableName"], server.client("dynamodb"))
         self._started = time.monotonic()
-        self._last: dict[str, str] = {}
+        self._status: dict[str, str] = {}
+        self._found: set[tuple[str, str]] = set()
         self._told = 0
-        self._broken: list[str] = []
 
-    def run(self) -> bool:
-        """Deploy, train and watch; True if all went as promised."""
-        self._say("bold", f"An embedded AWS runs at {self._server.endpoint}. No account is needed.")
-        with self._step("deploying the stack with the real cdk (the first time takes longest)"):
-            deploy.Deployment(self._server, self._app, CONTEXT).deploy()
-        self._submit()
-        self._watch()
-        self._judge()
-        return not self._broken
-
-    def _submit(self) -> None:
-        self._started = time.monotonic()
-        for script, name, tags, what in (
-            ("train_faulty.py", FAULTY, {"trainwarden:stop": "allow"}, "ten sigmoid layers"),
-            ("train_healthy.py", HEALTHY, {"trainwarden:stop": "allow"}, "three ReLU layers"),
-        ):
-            submission = jobs.Submission(self._app / "examples" / script, name, tags)
-            jobs.submit(self._server, submission)
-            shown = " ".join(f"{key}={value}" for key, value in tags.items())
-            self._line(f"SageMaker job {name} is submitted: {what}, tagged {shown}")
-
-    def _watch(self) -> None:
-        """Tell every change and every message until both jobs have ended and been written of."""
+    def run(self) -> None:
+        """Watch until both jobs have ended and the stop was written of, or patience is over."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            statuses = {name: self._status(name) for name in (FAULTY, HEALTHY)}
-            self._tell_messages()
-            written = any("Stop" in str(mail["subject"]) for mail in self._mails())
-            if written and all(status in jobs.ENDED for status in statuses.values()):
+            for job in SCRIPTS:
+                self._look(job)
+            self._read()
+            stopped = any(f"Stopping {SICK}" in subject for subject in self.subjects())
+            if stopped and all(status in jobs.ENDED for status in self._status.values()):
                 return
             time.sleep(POLL_S)
 
-    def _status(self, name: str) -> str:
-        status = str(jobs.describe(self._server, name)["TrainingJobStatus"])
-        if status != self._last.get(name):
-            self._last[name] = status
-            self._line(f"{name}: {status}", _color(status))
-        return status
+    def broken(self) -> list[str]:
+        """Return the promises that were not kept."""
+        subjects = self.subjects()
+        kept = {
+            f"{SICK} was to be stopped": self._status.get(SICK) == "Stopped",
+            f"{HEALTHY} was to run to its end": self._status.get(HEALTHY) == "Completed",
+            f"{RULE} was to be found in {SICK}": (SICK, RULE) in self._found,
+            f"nothing was to be found in {HEALTHY}": HEALTHY not in {job for job, _ in self._found},
+            "an e-mail was to say why": any(f"{RULE} in {SICK}" in s for s in subjects),
+            f"nobody was to be bothered about {HEALTHY}": not any(HEALTHY in s for s in subjects),
+        }
+        return [promise for promise, is_kept in kept.items() if not is_kept]
 
-    def _mails(self) -> list[dict[str, Json]]:
-        return [m for m in outbox.messages(self._server.state) if m["protocol"] == "email"]
+    def subjects(self) -> list[str]:
+        """Return the subjects of the e-mails so far."""
+        sent = outbox.messages(self._server.state)
+        return [str(mail["subject"]) for mail in sent if mail["protocol"] == "email"]
 
-    def _tell_messages(self) -> None:
-        found = outbox.messages(self._server.state)
-        for message in found[self._told :]:
-            self._show(message)
-        self._told = len(found)
+    def _look(self, job: str) -> None:
+        record = self._ledger.load(job)
+        for verdict in verdicts(record) if record else ():
+            if verdict.status is Status.ISSUES_FOUND and (job, verdict.rule) not in self._found:
+                self._found.add((job, verdict.rule))
+                text = f"{verdict.rule} since step {verdict.since_step}: {verdict.note}"
+                self._say(job, text, "bold red")
+        status = str(jobs.describe(self._server, job)["TrainingJobStatus"])
+        if status != self._status.get(job):
+            self._status[job] = status
+            self._say(job, f"SageMaker says {status}", "green" if status == "Completed" else "cyan")
 
-    def _show(self, message: Mapping[str, Json]) -> None:
-        if message["protocol"] == "sms":
-            self._line(f"SMS to {message['to']}: {message['message']}", "yellow")
-        elif str(message["subject"]).startswith(RULE):
-            self._line(f"e-mail to {message['to']}:", "yellow")
-            title = f"Subject: {message['subject']}"
-            self._console.print(Panel(str(message["message"]).strip(), title=title, width=84))
-        else:
-            self._line(f"e-mail to {message['to']}: {message['subject']}", "yellow")
+    def _read(self) -> None:
+        """Tell the messages that came since."""
+        sent = outbox.messages(self._server.state)
+        for message in sent[self._told :]:
+            job = str(message["attributes"].get("job", ""))
+            if message["protocol"] == "sms":
+                self._say(job, f"SMS to {message['to']}: {message['message']}", "yellow")
+            elif RULE in str(message["subject"]) or f"Stopping {SICK}" in str(message["subject"]):
+                self._say(job, f"e-mail to {message['to']}:", "yellow")
+                self._quote(message)
+            else:
+                self._say(job, f"e-mail to {message['to']}: {message['subject']}", "yellow")
+        self._told = len(sent)
 
-    def _judge(self) -> None:
-        """Hold what happened against what was promised."""
-        faulty, healthy = (jobs.describe(self._server, name) for name in (FAULTY, HEALTHY))
-        mails = [str(mail["subject"]) for mail in self._mails()]
-        self._console.print()
-        self._check(f"{FAULTY} was stopped", faulty["TrainingJobStatus"] == "Stopped")
-        self._check(f"{HEALTHY} ran to its end", healthy["TrainingJobStatus"] == "Completed")
-        wrote = any(RULE in subject and FAULTY in subject for subject in mails)
-        self._check(f"you were told why: {RULE}", wrote)
-        self._check(f"nobody was bothered about {HEALTHY}", not any(HEALTHY in m for m in mails))
-        if "TrainingEndTime" in faulty:
-            seconds = (faulty["TrainingEndTime"] - faulty["TrainingStartTime"]).total_seconds()
-            self._say("bold", f"The sick job cost {seconds:.0f} s instead of running to its end.")
-        self._say("", "Try it with a script of yours: trainwarden local up, deploy, train, outbox.")
+    def _quote(self, message: Mapping[str, Json]) -> None:
+        for line in (f"Subject: {message['subject']}", "", *message["message"].splitlines()):
+            self._console.print(f"      | {line}".rstrip(), markup=False, soft_wrap=True)
 
-    def _check(self, promise: str, kept: bool) -> None:  # noqa: FBT001 - what was seen
-        self._say("green" if kept else "bold red", f"{'✓' if kept else '✗'} {promise}")
-        if not kept:
-            self._broken.append(promise)
-
-    @contextmanager
-    def _step(self, what: str) -> Iterator[None]:
-        begun = time.monotonic()
-        if self._console.is_terminal:
-            with self._console.status(what):
-                yield
-        else:
-            self._say("", f"{what} …")
-            yield
-        self._say("", f"deployed in {time.monotonic() - begun:.0f} s")
-
-    def _line(self, text: str, style: str = "") -> None:
-        self._say(style, f"{time.monotonic() - self._started:5.1f} s  {text}")
-
-    def _say(self, style: str, text: str) -> None:
-        for line in textwrap.wrap(text, 110, subsequent_indent=" " * 9) or [""]:
-            self._console.print(line, style=style or None, markup=False, soft_wrap=True)
+    def _say(self, job: str, text: str, style: str) -> None:
+        head = f"{time.monotonic() - self._started:5.1f} s  {job:<8} "
+        lines = textwrap.wrap(text, max(40, self._console.width - len(head)))
+        for number, line in enumerate(lines):
+            start = " " * len(head) if number else head
+            self._console.print(start + line, style=style, markup=False, soft_wrap=True)
 
 
-def _color(status: str) -> str:
-    return {"Completed": "green", "Failed": "bold red", "Stopped": "bold yellow"}.get(
-        status, "cyan"
+def show(folder: Path, console: Console) -> list[str]:
+    """Start, deploy, train and watch; return the promises that were not kept."""
+    app = deploy.app_folder()
+    _title(console, "1. starting an embedded AWS on this machine")
+    server = launcher.up(folder)
+    console.print(f"   it listens at {server.endpoint}")
+    _title(
+        console, "2. deploying the stack with the real cdk command (the first time takes longer)"
     )
+    outputs = deploy.Deployment(server, app, CONTEXT, Progress(console)).deploy()
+    _title(
+        console,
+        "3. training two models as SageMaker jobs; the sick one is tagged trainwarden:stop=allow",
+    )
+    watch = Watch(server, outputs, console)
+    for job, script in SCRIPTS.items():
+        jobs.submit(server, jobs.Submission(app / "examples" / script, job, TAGS[job]))
+    watch.run()
+    return watch.broken()
 
 
-def main(up: Callable[[Path], Server] = launcher.up) -> int:
+def _title(console: Console, text: str) -> None:
+    console.print(text, style="bold", markup=False, soft_wrap=True)
+
+
+def main() -> int:
     """Run the demo in a folder of its own and leave nothing behind."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     with tempfile.TemporaryDirectory(prefix="trainwarden-demo-") as name:
-        folder = Path(name)
         try:
-            app = deploy.app_folder()
-            kept = Demo(up(folder), app, console).run()
-        except TrainwardenError as exc:
-            console.print(str(exc), style="bold red", markup=False)
-            kept = False
-        except KeyboardInterrupt:
-            kept = False
+            broken = show(Path(name), console)
+        except (TrainwardenError, KeyboardInterrupt) as exc:
+            broken = [str(exc) or "interrupted"]
         finally:
-            launcher.down(folder)
-    return 0 if kept else 1
+            try:
+                launcher.down(Path(name))
+            except RetryableError as exc:
+                console.print(str(exc), style="bold red", markup=False)
+    for promise in broken:
+        console.print(f"✗ {promise}", style="bold red", markup=False, soft_wrap=True)
+    if not broken:
+        text = "the sick job was caught and stopped, the healthy one ran to its end untouched"
+        console.print(text, style="bold green")
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":
