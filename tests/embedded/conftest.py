@@ -14,7 +14,6 @@ from trainwarden.embedded.launcher import Options, Server
 from trainwarden.model import Json
 
 T = TypeVar("T")
-Until = Callable[[Callable[[], T]], T]
 DEADLINE_S = 20.0
 GRACE_S = 1.0
 
