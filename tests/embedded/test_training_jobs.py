@@ -21,6 +21,12 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print("pids", os.getpid(), child.pid, "end", flush=True)
 child.wait()
 """
+CHATTY = """
+import time
+while True:
+    print("still here", flush=True)
+    time.sleep(0.05)
+"""
 SHOW = """
 import json, os, sys
 keep = ("SM_", "TRAINING_", "AWS_", "SAGEMAKER_", "MY_")
@@ -162,6 +168,16 @@ def test_a_process_that_a_script_leaves_running_ends_with_the_job(lab: Lab) -> N
     _, child = pids(lab, job)
     assert lab.ended(job)["TrainingJobStatus"] == "Completed"
     until(lambda: not alive(child))
+
+
+def test_a_script_whose_output_can_no_longer_be_logged_is_not_left_running(lab: Lab) -> None:
+    job = lab.start(FAMILY.replace("child.wait()", CHATTY))
+    parent, child = pids(lab, job)
+    lab.server.client("logs").delete_log_group(logGroupName="/aws/sagemaker/TrainingJobs")
+    found = lab.ended(job)
+    assert found["TrainingJobStatus"] == "Failed"
+    assert "ResourceNotFoundException" in found["FailureReason"]
+    until(lambda: not alive(parent) and not alive(child))
 
 
 def test_a_job_over_its_maximum_runtime_is_stopped(lab: Lab) -> None:

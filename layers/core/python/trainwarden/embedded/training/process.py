@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
@@ -73,6 +74,11 @@ class ScriptProcess:
         with self._lock:
             if self._process.stdin is not None and not self._process.stdin.closed:
                 self._process.stdin.close()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the supervisor has gone, and all it watched over with it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
 
     def follow(self, on_output: Callable[[bytes], None]) -> Ended:
         """Hand on the output as it comes, possibly empty, until the script has ended."""

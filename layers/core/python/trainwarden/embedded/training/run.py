@@ -65,7 +65,7 @@ class TrainingRun:
         self.folders = Folders(machine.jobs / self._name)
         self._lock = threading.Lock()
         self._process: ScriptProcess | None = None
-        self._stop_asked = False
+        self._stop_asked = self._killed = False
         self._thread = threading.Thread(target=self._run, name=f"job-{self._name}", daemon=True)
 
     def start(self) -> None:
@@ -80,11 +80,12 @@ class TrainingRun:
                 self._process.stop()
 
     def kill(self, timeout_s: float = 5.0) -> None:
-        """End the script now and wait until it has gone."""
+        """End the script now, wait until it has gone, and tell nobody."""
+        self._killed = True
         self.stop()
         if self._process is not None:
             self._process.kill()
-        self._thread.join(timeout_s)
+            self._process.wait(timeout_s)
 
     def _run(self) -> None:
         try:
@@ -93,10 +94,17 @@ class TrainingRun:
             self._fail(f"ClientError: {exc}")
         except OSError as exc:
             self._fail(f"InternalServerError: {exc}")
+        finally:
+            if self._process is not None:  # it still runs if its log could not be written
+                self._process.kill()
+
+    def _tell(self, status: str, secondary: str, **fields: Json) -> None:
+        if not self._killed:
+            self._listener(status, secondary, **fields)
 
     def _train(self) -> None:
         s3: S3Client = self._machine.cloud.client("s3")
-        self._listener("InProgress", "Downloading")
+        self._tell("InProgress", "Downloading")
         if self.folders.base.exists():  # of a job that a reset has forgotten
             shutil.rmtree(self.folders.base)
         self.folders.base.mkdir(parents=True)
@@ -109,9 +117,9 @@ class TrainingRun:
         try:
             process = self._start_process(program)
             if process is None:
-                self._listener("Stopped", "Stopped")
+                self._tell("Stopped", "Stopped")
                 return
-            self._listener("InProgress", "Training", TrainingStartTime=started)
+            self._tell("InProgress", "Training", TrainingStartTime=started)
             ended = process.follow(log)
         finally:
             log.close()
@@ -145,17 +153,17 @@ class TrainingRun:
         failed = ended.exit_code != 0 and not ended.stopped
         if failed:
             fields["FailureReason"] = self._failure(ended.exit_code, tail)
-        self._listener("Stopping" if ended.stopped else "InProgress", "Uploading")
+        self._tell("Stopping" if ended.stopped else "InProgress", "Uploading")
         artifact = transfer.upload_results(self._request, self.folders, s3)
         if artifact:
             fields["ModelArtifacts"] = {"S3ModelArtifacts": artifact}
         if ended.timed_out:
-            self._listener("Stopped", "MaxRuntimeExceeded", **fields)
+            self._tell("Stopped", "MaxRuntimeExceeded", **fields)
         elif ended.stopped:
-            self._listener("Stopped", "Stopped", **fields)
+            self._tell("Stopped", "Stopped", **fields)
         else:
             status = "Failed" if failed else "Completed"
-            self._listener(status, status, **fields)
+            self._tell(status, status, **fields)
 
     def _failure(self, exit_code: int, tail: str) -> str:
         file = self.folders.failure
@@ -166,4 +174,4 @@ class TrainingRun:
         return head + text[-(MAX_FAILURE_CHARS - len(head) - len(suffix)) :] + suffix
 
     def _fail(self, reason: str) -> None:
-        self._listener("Failed", "Failed", FailureReason=reason[:MAX_FAILURE_CHARS])
+        self._tell("Failed", "Failed", FailureReason=reason[:MAX_FAILURE_CHARS])
