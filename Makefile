@@ -6,9 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 REQUIREMENTS := requirements/dev.txt requirements/torch.txt
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint types unit infra deployed packaging bench lock docs clean
+.PHONY: help install demo test check lint types unit infra deployed demonstrated packaging bench lock clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -26,7 +27,8 @@ install: $(STAMP)  ## only set up .venv, with the trainwarden, cdk's node and np
 demo: $(STAMP)  ## a sick training job is caught and stopped, a healthy one finishes
 	@$(BIN)/python -m trainwarden.embedded.demo
 
-test: $(STAMP) lint types unit infra packaging deployed demo  ## every check and test there is
+test: $(STAMP)  ## every check and test there is, two at a time
+	@$(MAKE) --no-print-directory -j2 $(SYNC) deployed lint types unit infra packaging demonstrated
 	@echo "all checks and tests passed"
 
 check: $(STAMP) lint types unit  ## the fast part of the tests
@@ -48,11 +50,16 @@ infra: $(STAMP)
 deployed: $(STAMP)
 	@$(BIN)/pytest -q tests/deployed
 
+demonstrated: deployed  # not beside it: both would build the same layers
+	@$(BIN)/python -m trainwarden.embedded.demo
+
 packaging: $(STAMP)
 	@$(BIN)/pytest -q tests/packaging
 
 bench: $(STAMP)  ## the benchmarks, each beside its target
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in $(filter-out benchmarks/detection.py,$(wildcard benchmarks/*.py)); do \
+		echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@echo "== benchmarks/detection.py"; $(BIN)/python benchmarks/detection.py tests/training/healthy --seeds 0
 
 lock: $(STAMP)  ## renew the pinned requirement files
 	@$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.10 --no-annotate --no-header requirements/dev.in -o requirements/dev.txt
