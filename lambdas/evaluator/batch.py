@@ -12,7 +12,7 @@ from aws_lambda_powertools.utilities.data_classes.s3_event import S3EventRecord
 
 from lambdas.shared import obs
 from lambdas.shared.measures import measure
-from trainwarden.errors import KeyGrammarError
+from trainwarden.errors import KeyGrammarError, RetryableError
 from trainwarden.pipeline import Pipeline
 from trainwarden.wire import keys
 
@@ -39,9 +39,11 @@ class Batch:
     ) -> None:
         self._pipeline, self._remaining_ms = pipeline, remaining_ms
         self._waiting: dict[str, list[Notice]] = {}
+        self._began = False
         for record in SQSEvent(dict(event)).records:
             for notice in notices(record):
-                self._waiting.setdefault(notice.job, []).append(notice)
+                if notice.job:
+                    self._waiting.setdefault(notice.job, []).append(notice)
 
     def on_message(self, record: SQSRecord) -> None:
         """Fold the jobs that a message names; raising sends it back, and it alone."""
@@ -56,7 +58,16 @@ class Batch:
                 del self._waiting[job]
 
     def _fold(self, job: str, found: list[Notice]) -> None:
-        until = time.time() + (self._remaining_ms() - RESERVE_MS) / 1000
+        """Fold one job within its share of the time that is left: none may take the others'.
+
+        Raises:
+            RetryableError: the jobs before it took all the time; its messages go back.
+        """
+        left_s = (self._remaining_ms() - RESERVE_MS) / 1000
+        if left_s <= 0 and self._began:
+            raise RetryableError(f"no time is left for {job} in this invocation")
+        self._began = True
+        until = time.time() + left_s / max(1, len(self._waiting))
         ingested = self._pipeline.ingest(job, keys=[n.key for n in found], until=until)
         while ingested.more and time.time() < until:
             ingested = ingested.plus(self._pipeline.ingest(job, until=until))

@@ -79,7 +79,7 @@ def test_an_incident_its_event_and_the_watermark_are_one_commit() -> None:
 
 
 def test_a_thousand_bad_objects_are_passed_in_commits_of_bounded_size() -> None:
-    world = World(settings=Settings(max_objects=10_000))
+    world = World(settings=Settings(max_objects=10_000, max_requests=10_000))
     world.manifest()
     for seq in range(1_000):
         world.put(str(StepsKey(JOB, 0, seq)), b"junk")

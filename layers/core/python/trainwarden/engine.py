@@ -6,17 +6,23 @@ state given is never changed, and a run cut anywhere, with JSON in between, give
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from trainwarden.errors import ConfigError
+import numpy as np
+
+from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.model import Finding, Json, Mode, Observation, Rule, Severity, Status, Verdict
 from trainwarden.rules import build
 
 FINDINGS_PER_STEP = 2  # per rule; the worst two are kept, the rest counted
 FINDINGS_PER_JOB = 20  # per rule; the rest counted
+MAX_STATE_BYTES = 256 * 1024  # JSON of one rule's state: all rules' share one item of 400 KB
+MAX_EVIDENCE_BYTES = 32 * 1024  # JSON; a finding is an item and part of events of 256 KB
+MAX_MESSAGE_CHARS = 2_000
 CRASH_CODE = "ENG001"
 _MAX_FLOAT = 1.7976931348623157e308
 _SETTLED = frozenset({Status.ERROR, Status.STOPPED, Status.NO_ISSUES_FOUND})
@@ -145,6 +151,44 @@ class Engine:
             changed.append(self._verdict(spec, entries[spec.key]))
         return Fold({**fold.state, "rules": entries}, fold.findings, tuple(changed))
 
+    def bounded(self, state: Json, *, step: int) -> Fold:
+        """Settle each rule whose state no ledger would keep: too large, or not JSON at all.
+
+        It costs as much as writing the state, so it belongs before a commit, not into each fold.
+        """
+        problems: dict[str, str] = {}
+        for spec in self.specs:
+            entry = state["rules"].get(spec.key)
+            if entry is not None and entry["status"] not in _SETTLED:
+                problem = _problem(entry["state"], "state", MAX_STATE_BYTES)
+                if problem:
+                    problems[spec.key] = problem
+        return self.give_up(state, problems, step=step)
+
+    def give_up(self, state: Json, problems: Mapping[str, str], *, step: int) -> Fold:
+        """Settle rules as ``Error`` for the given reasons, by key, and forget their states."""
+        entries: dict[str, Json] = dict(state["rules"])
+        findings: list[Finding] = []
+        changed: list[Verdict] = []
+        for spec in self.specs:
+            if spec.key not in problems:
+                continue
+            what = problems[spec.key]
+            entry, new = _failed(spec, {**entries[spec.key], "state": None}, what, step)
+            entries[spec.key] = entry
+            findings += new
+            changed.append(self._verdict(spec, entry))
+        return Fold({**state, "rules": entries}, tuple(findings), tuple(changed))
+
+    def largest(self, state: Json) -> str:
+        """Return the key of the rule with the largest state, empty if none keeps any."""
+        sizes = {
+            key: len(json.dumps(entry["state"], default=_plain))
+            for key, entry in state["rules"].items()
+            if key in self.rules and entry["state"]
+        }
+        return max(sizes, key=lambda key: sizes[key], default="")
+
     def verdicts(self, state: Json) -> tuple[Verdict, ...]:
         """Return every rule's verdict, in the order of the specs."""
         entries = state["rules"]
@@ -181,14 +225,14 @@ class Engine:
         try:
             own, found = step(rule, before["state"])
             seen = obs is not None and rule.inspects(obs)
+            complete = [_complete(f, spec, rule) for f in found]
+            _check(complete[:FINDINGS_PER_STEP])
         except Exception as exc:  # noqa: BLE001 - one broken rule must never hide the others
             return _crashed(spec, before, exc, obs)
         entry = {**before, "state": own, "inspected": before["inspected"] + seen}
         if spec.every > 1 and obs is not None:
             entry["looked"] = {**before.get("looked", {}), obs.mode.value: obs.step}
-        if not found:
-            return _Result(entry)
-        return _recorded(entry, [_complete(f, spec, rule) for f in found])
+        return _recorded(entry, complete) if complete else _Result(entry)
 
     def _verdict(self, spec: RuleSpec, entry: Mapping[str, Json]) -> Verdict:
         return Verdict(
@@ -231,6 +275,7 @@ def _complete(found: Finding, spec: RuleSpec, rule: Rule[Any]) -> Finding:
         rule=spec.key,
         code=meta.code,
         severity=spec.severity or found.severity or meta.severity,
+        message=found.message[:MAX_MESSAGE_CHARS],
         remedies=found.remedies or meta.remedies,
         value=_finite(found.value),
         limit=_finite(found.limit),
@@ -262,8 +307,11 @@ def _finite(value: float) -> float:
 def _crashed(
     spec: RuleSpec, before: Mapping[str, Json], exc: Exception, obs: Observation | None
 ) -> _Result:
-    at = obs.step if obs is not None else -1
     what = f"{type(exc).__name__}: {exc}"[:300]
+    return _failed(spec, before, what, obs.step if obs is not None else -1)
+
+
+def _failed(spec: RuleSpec, before: Mapping[str, Json], what: str, at: int) -> _Result:
     message = f"the rule {spec.name} itself crashed and is not called again: {what}"
     finding = Finding(
         at,
@@ -279,3 +327,31 @@ def _crashed(
     )
     entry = {**before, "status": Status.ERROR.value, "note": message}
     return _Result({**entry, "findings": before["findings"] + 1}, [finding])
+
+
+def _check(findings: Sequence[Finding]) -> None:
+    """Refuse what cannot be stored.
+
+    Raises:
+        BadInputError: evidence that is no JSON, or too much of it.
+    """
+    for finding in findings:
+        problem = _problem(finding.evidence, "evidence", MAX_EVIDENCE_BYTES)
+        if problem:
+            raise BadInputError("evidence of a finding as JSON", problem)
+
+
+def _problem(value: Json, what: str, most: int) -> str:
+    """Return why JSON-shaped data cannot be kept, empty if it can."""
+    try:
+        size = len(json.dumps(value, default=_plain))
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"its {what} is not JSON ({error})"[:300]
+    return f"its {what} grew beyond {most} bytes of JSON ({size})" if size > most else ""
+
+
+def _plain(value: object) -> Json:
+    """Numpy's numbers are stored as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"Object of type {type(value).__name__}")

@@ -3,6 +3,7 @@
 TrainwardenError
 ├── BadInputError               what came in is wrong: fix it, a retry is useless
 │   ├── ConfigError             a rule name, key, value or unit nobody knows
+│   ├── TooLargeError           more than the store takes in one commit
 │   ├── MalformedObjectError    bytes that are no valid ``.tw`` object
 │   └── KeyGrammarError         an object key or job name outside the grammar
 ├── NotFoundError               the job, run or rule asked for does not exist
@@ -33,6 +34,10 @@ class BadInputError(TrainwardenError):
 
 class ConfigError(BadInputError):
     """A rule name, key, value or unit that nobody knows."""
+
+
+class TooLargeError(BadInputError):
+    """A record that the store cannot take; a smaller one may be committed."""
 
 
 class MalformedObjectError(BadInputError):

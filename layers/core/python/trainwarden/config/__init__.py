@@ -6,8 +6,9 @@ and the nearest right thing. Nothing that is wrong in one place breaks what is r
 
 from __future__ import annotations
 
+from trainwarden.config.documents import bounded
 from trainwarden.config.model import JobConfig, Problem
 from trainwarden.config.resolve import resolve
 from trainwarden.config.tags import is_ours
 
-__all__ = ["JobConfig", "Problem", "is_ours", "resolve"]
+__all__ = ["JobConfig", "Problem", "bounded", "is_ours", "resolve"]

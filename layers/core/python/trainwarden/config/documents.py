@@ -22,14 +22,26 @@ from trainwarden.model import Json
 from trainwarden.rules import Parameter, parameters, registry
 
 DEFAULT = "default"
+MAX_RULES_BYTES = 32 * 1024  # of a script's rules: they are kept in the job's record
+_CUT = "$bytes"
 _EXPECTED = "a list of rules, or a mapping of rules to settings"
 # What ``Threshold`` means where it is not the parameter threshold, or the first called so.
 _MAIN = {"DeadRelu": "threshold_layer", "LossNotDecreasing": "diff_percent"}
 _NAMED_BY = {"rule": "", "rulename": "", "name": "", "key": "", "parameters": ""}
 
 
+def bounded(document: Json) -> Json:
+    """Return a rules document, or in place of one that is too large to keep, its size."""
+    size = len(json.dumps(document))
+    return document if size <= MAX_RULES_BYTES else {_CUT: size}
+
+
 def read_rules(source: Source, names: Names, document: Json) -> None:
     """Read a rules document into ``source``; whatever is wrong in it becomes a problem."""
+    if isinstance(document, Mapping) and _CUT in document:
+        found = f"{document[_CUT]} bytes"
+        source.reject("rules", found, f"at most {MAX_RULES_BYTES} bytes of JSON (none is read)")
+        return
     try:
         document = _parsed(document)
     except (ValueError, RecursionError):

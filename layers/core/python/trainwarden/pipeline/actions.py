@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from trainwarden import events, policy
 from trainwarden.errors import NotFoundError
 from trainwarden.model import Json
+from trainwarden.pipeline import outcome
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.values import Settings
 from trainwarden.store.ports import EntryKind, JobRecord, Ledger, TrainingJobs
@@ -43,7 +44,7 @@ def record(
         return False
     draft.act(id_, {"kind": kind, "rule": rule, **result, "time": now})
     draft.tell(events.action_taken(draft.record, kind=kind, rule=rule, result=result, time=now))
-    draft.commit(ledger)
+    outcome.commit(draft, ledger, "never")
     return True
 
 

@@ -15,7 +15,9 @@ from trainwarden.store.memory import MemoryLedger
 from trainwarden.store.ports import JobRecord, JobStatus, Ledger, ObjectStore
 from trainwarden.wire import keys
 
-_LOCAL = Settings(training_info_deadline_s=0.0, budget_s=3600.0, max_objects=1_000_000)
+_LOCAL = Settings(
+    training_info_deadline_s=0.0, budget_s=3600.0, max_objects=10**6, max_requests=10**9
+)
 
 
 def jobs_in(objects: ObjectStore) -> tuple[str, ...]:

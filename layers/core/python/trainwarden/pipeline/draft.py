@@ -28,6 +28,7 @@ class Draft:
 
     def __init__(self, record: JobRecord, now: float) -> None:
         self.record, self.now = record, now
+        self._rules = record.rules
         self.progress = Progress.from_json(record.progress)
         self.findings = self.rejected = self.lost = self.crashed = 0
         self._entries: list[Entry] = []
@@ -42,6 +43,11 @@ class Draft:
     def changed(self) -> bool:
         """True if there is anything to commit."""
         return self._changed or bool(self._entries) or bool(self._events)
+
+    @property
+    def judged(self) -> bool:
+        """True if the rules' states are new and there are any."""
+        return self.record.rules is not self._rules and bool(self.record.rules)
 
     def change(self, **fields: Json) -> None:
         """Set fields of the record."""

@@ -13,6 +13,7 @@ from enum import Enum
 from trainwarden.errors import BadInputError
 from trainwarden.merge import merge
 from trainwarden.model import Observation
+from trainwarden.pipeline.budget import OverBudgetError
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.outcome import Judge, announce, withdraw_no_data
 from trainwarden.pipeline.streams import Stream, Streams
@@ -57,7 +58,10 @@ class Folding:
         workers = self.streams.by_worker
         for stream in workers.values():
             stream.idle = False
-        stop = self._run(workers)
+        try:
+            stop = self._run(workers)
+        except OverBudgetError:  # between two changes: what was folded stands
+            stop = Stop.DUE
         at = {worker: (s.seq, s.index) for worker, s in sorted(workers.items())}
         waiting = self.draft.progress.waiting
         self.draft.change(watermarks=at, gap_since=min(waiting.values(), default=0.0))
@@ -156,8 +160,8 @@ class Folding:
             error = BadInputError("rows that the manifest describes", stream.unreadable)
             self.streams.refuse(stream, error)
             return True
-        self.draft.note(waiting={w: at for w, at in progress.waiting.items() if w != worker})
         later = self.streams.after_gap(stream, any_will_do=self.forced)
+        self.draft.note(waiting={w: at for w, at in progress.waiting.items() if w != worker})
         if later is not None and stream.hidden:
             stream.jump(later.seq)  # the new run went on with the numbers of the earlier one
             return True

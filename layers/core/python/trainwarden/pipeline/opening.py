@@ -67,8 +67,8 @@ class Opening:
             # SageMaker starts the container anew after a Spot interruption, users a script. What
             # the earlier run left where this one will write is invisible from now on.
             self._start_over(watermarks={}, superseded=(str(record.manifest["run"]),))
-        summary = found.summary()
-        self.draft.change(manifest=summary)
+        rules = config.bounded(found.rules)
+        self.draft.change(manifest={**found.summary(), "rules": rules})
         self.inbox.remember(found)
         return found
 
@@ -206,7 +206,8 @@ class Opening:
 
     def _resolved(self, manifest: Manifest | None) -> config.JobConfig:
         training = records.training_from_json(self.draft.record.training)
-        return self._resolved_from(training, manifest.rules if manifest else None)
+        rules = config.bounded(manifest.rules) if manifest else None
+        return self._resolved_from(training, rules)
 
     def _resolved_from(
         self, training: TrainingJob | None, manifest_rules: object

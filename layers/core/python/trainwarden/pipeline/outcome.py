@@ -9,12 +9,12 @@ from functools import lru_cache
 from trainwarden import events, policy
 from trainwarden.config import JobConfig
 from trainwarden.engine import Engine, Fold, RuleSpec
-from trainwarden.errors import ConfigError
+from trainwarden.errors import ConfigError, TooLargeError
 from trainwarden.model import Finding, Json, Severity, Status, Verdict
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.progress import Progress
 from trainwarden.rules import build
-from trainwarden.store.ports import JobRecord, JobStatus
+from trainwarden.store.ports import JobRecord, JobStatus, Ledger
 
 NO_DATA = "NoData"
 NO_DATA_CODE = "SYS002"
@@ -79,6 +79,37 @@ def announce(draft: Draft, judge: Judge, fold: Fold, *, salt: str) -> None:
     for verdict in fold.changed:
         evidence = next((f for f in fold.findings if f.rule == verdict.rule), None)
         _tell(draft, judge, verdict, previous.get(verdict.rule), evidence)
+
+
+def commit(draft: Draft, ledger: Ledger, stop_on: str) -> JobRecord:
+    """Commit a draft; a rule whose state does not fit goes, so that the job never stands still.
+
+    Raises:
+        ConflictError: another writer committed first; nothing was written.
+        RetryableError: throttled or unreachable.
+        BadInputError: refused for ever, whatever the rules' states.
+    """
+    if draft.judged:
+        judge = judge_of(draft.record.config, stop_on)
+        fold = judge.engine.bounded(draft.record.rules, step=draft.progress.step)
+        if fold.changed:
+            announce(draft, judge, fold, salt=f"state {draft.record.version}")
+    while True:
+        try:
+            return draft.commit(ledger)
+        except TooLargeError as error:  # noqa: PERF203 - at most once for each rule
+            _give_up_largest(draft, stop_on, error)
+
+
+def _give_up_largest(draft: Draft, stop_on: str, error: TooLargeError) -> None:
+    record = draft.record
+    judge = judge_of(record.config, stop_on) if record.config and record.rules else None
+    rule = judge.engine.largest(record.rules) if judge else ""
+    if judge is None or not rule:
+        raise error
+    what = f"its state is the largest, and all rules' together grew beyond one record ({error})"
+    fold = judge.engine.give_up(record.rules, {rule: what[:500]}, step=draft.progress.step)
+    announce(draft, judge, fold, salt=f"size {record.version}")
 
 
 def announce_no_data(draft: Draft, judge: Judge, note: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from trainwarden.pipeline import closing
+from trainwarden.pipeline import closing, outcome
+from trainwarden.pipeline.budget import Budget, OverBudgetError
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.folding import Folding, Stop
 from trainwarden.pipeline.inbox import Inbox
 from trainwarden.pipeline.opening import Opening
 from trainwarden.pipeline.progress import Progress
-from trainwarden.pipeline.streams import RESTARTS, Budget, Stream, Streams
+from trainwarden.pipeline.streams import RESTARTS, Stream, Streams
 from trainwarden.pipeline.values import Ingested, Settings
 from trainwarden.store.ports import JobRecord, JobStatus, Ledger, TrainingJobs
 from trainwarden.wire.keys import EndKey, Key, ManifestKey
@@ -66,8 +67,11 @@ class Call:
         while True:
             draft = Draft(record, self.now())
             before = draft.progress
-            stop = self._pass(draft, ends=ends)
-            record = draft.commit(self.ledger)
+            try:
+                stop = self._pass(draft, ends=ends)
+            except OverBudgetError:  # between two changes: what was found until then stands
+                stop = Stop.DUE
+            record = outcome.commit(draft, self.ledger, self.settings.stop_on)
             closed = record.status is JobStatus.CLOSED
             more = self.budget.spent and not closed and stop is not Stop.IDLE
             yield _brought(draft, before, closed=closed and draft.changed, more=more)

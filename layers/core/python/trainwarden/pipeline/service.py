@@ -13,12 +13,12 @@ from trainwarden.errors import (
     RetryableError,
 )
 from trainwarden.model import Json
-from trainwarden.pipeline import actions, closing
+from trainwarden.pipeline import actions, closing, outcome
+from trainwarden.pipeline.budget import Budget, Metered
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.inbox import Inbox
 from trainwarden.pipeline.opening import OVER, Opening
 from trainwarden.pipeline.passes import Call
-from trainwarden.pipeline.streams import Budget
 from trainwarden.pipeline.values import Ingested, Settings, Swept
 from trainwarden.store.ports import (
     JobRecord,
@@ -53,8 +53,10 @@ class Pipeline:
         settings: Settings,
         now: Callable[[], float],
     ) -> None:
-        self._inbox, self._ledger, self._training = Inbox(objects), ledger, training
+        self._objects = Metered(objects)
+        self._inbox, self._ledger, self._training = Inbox(self._objects), ledger, training
         self._settings, self._now = settings, now
+        self._slow: set[str] = set()  # jobs that used up their share of the last sweep
 
     def notice(self, key: str, *, until: float | None = None) -> Ingested:
         """Fold the job that an object's key belongs to; a key that is none of ours is only told.
@@ -91,7 +93,9 @@ class Pipeline:
         hints = tuple(key for key in _parsed(keys) if key.job == job)
         end = self._now() + self._settings.budget_s
         end = end if until is None else min(end, until)
-        budget = Budget(self._settings.max_objects, end, self._now)
+        limits = self._settings
+        budget = Budget(limits.max_objects, limits.max_requests, end, self._now)
+        self._objects.budget = budget
         total = Ingested(job)
         while True:
             call = Call(
@@ -175,16 +179,17 @@ class Pipeline:
         """
         end = self._now() + self._settings.sweep_s
         end = end if until is None else min(end, until)
-        names = sorted(self._ledger.open_jobs())
-        start = int(self._now() // 60) % len(names) if names else 0  # each is first now and then
+        names = self._in_turn(self._ledger.open_jobs())
         total, failed = Ingested(""), dict[str, str]()
         done = closed = 0
-        for job in (*names[start:], *names[:start]):
-            if self._now() >= end:
+        for job in names:
+            now = self._now()
+            if now >= end:
                 break
+            share = max(self._settings.share_s, (end - now) / (len(names) - done))
             done += 1
             try:
-                brought = self.ingest(job, until=end, thorough=True)
+                brought = self._shared(job, min(end, now + share))
             except (RetryableError, BadInputError) as error:
                 failed[job] = str(error)
                 continue
@@ -202,6 +207,21 @@ class Pipeline:
             dropped=total.dropped,
             more=done < len(names),
         )
+
+    def _in_turn(self, jobs: Iterable[str]) -> list[str]:
+        """Order jobs so that each is first now and then, and those that took long come last."""
+        names = sorted(jobs)
+        start = int(self._now() // 60) % len(names) if names else 0
+        self._slow &= {*names}
+        return sorted((*names[start:], *names[:start]), key=self._slow.__contains__)
+
+    def _shared(self, job: str, until: float) -> Ingested:
+        """Sweep one job; whatever comes of it, remember whether it used up its share."""
+        self._slow.add(job)
+        brought = self.ingest(job, until=until, thorough=True)
+        if not brought.more:
+            self._slow.discard(job)
+        return brought
 
     def authorize_stop(self, job: str, rule: str) -> policy.Decision:
         """Decide afresh whether a job may be stopped for a rule.
@@ -227,13 +247,14 @@ class Pipeline:
 
     def _change(self, job: str, change: Callable[[Opening], None]) -> None:
         """Commit a change of a job's record, on top of whatever others commit meanwhile."""
+        self._objects.budget = None
 
         def attempt() -> bool:
             now = self._now()
             record = self._ledger.load(job) or JobRecord(job, opened_at=now, last_seen=now)
             draft = Draft(record, now)
             change(Opening(draft, self._inbox, self._settings, self._training))
-            draft.commit(self._ledger)
+            outcome.commit(draft, self._ledger, self._settings.stop_on)
             return draft.changed
 
         _retried(attempt)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainwarden.errors import BadInputError
 from trainwarden.model import Layout, Observation
+from trainwarden.pipeline.budget import Budget
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.inbox import Found, Inbox
 from trainwarden.wire.codec import StepsObject
@@ -14,34 +15,8 @@ from trainwarden.wire.keys import EndKey, StepsKey
 from trainwarden.wire.manifest import Manifest
 
 RESTARTS = "restarts"  # what the hook says was dropped when a worker was started anew
+KEPT_REASONS = 64  # for which something was dropped; the record has to fit one item
 UNKNOWN = "unknown"  # why a worker ended whose end object is not readable
-
-
-@dataclass
-class Budget:
-    """What one call may still do.
-
-    Attributes:
-        objects: Steps objects it may read.
-        until: When to stop, by ``now``.
-        now: The clock.
-        used: Steps objects read.
-    """
-
-    objects: int
-    until: float
-    now: Callable[[], float]
-    used: int = 0
-
-    @property
-    def late(self) -> bool:
-        """True if time is over; never before the first object, so that every call gets on."""
-        return self.used > 0 and self.now() >= self.until
-
-    @property
-    def spent(self) -> bool:
-        """True if no further object should be read."""
-        return self.late or self.used >= self.objects
 
 
 @dataclass
@@ -180,7 +155,8 @@ class Streams:
         """Count a folded object and go on to the next."""
         draft, progress = self.draft, self.draft.progress
         lost = stream.found.dropped if stream.found else {}
-        names = sorted({*progress.dropped, *lost})
+        new = sorted(name for name in lost if name not in progress.dropped)
+        names = sorted([*progress.dropped, *new][:KEPT_REASONS])
         dropped = {name: progress.dropped.get(name, 0) + lost.get(name, 0) for name in names}
         draft.note(objects=progress.objects + 1, dropped=dropped)
         if self.done(stream):

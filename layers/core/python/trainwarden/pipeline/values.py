@@ -23,8 +23,10 @@ class Settings:
         abandoned_after_s: How long a job without a SageMaker description may be silent before it
             is closed.
         max_objects: Steps objects read in one call, but always enough for one step of each worker.
+        max_requests: Requests of the bucket in one call, whether they find anything or not.
         budget_s: Time one call may take before it leaves the rest to the next.
         sweep_s: The same for a sweep over all jobs.
+        share_s: Time a sweep gives one job, at least; more if there are few.
     """
 
     defaults: Mapping[str, Json] = field(default_factory=dict)
@@ -36,8 +38,10 @@ class Settings:
     closing_grace_s: float = 120.0
     abandoned_after_s: float = 6 * 3600.0
     max_objects: int = 32
+    max_requests: int = 1_000
     budget_s: float = 20.0
     sweep_s: float = 40.0
+    share_s: float = 4.0
 
 
 @dataclass(frozen=True)

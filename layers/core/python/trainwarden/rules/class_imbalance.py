@@ -26,7 +26,8 @@ Not judged: labels of a loss that weights its classes (scalar ``weighted`` of th
 
 **False alarms to expect.** Imbalance that a loss of one's own already answers.
 
-**Missing data.** Without integer labels nothing is inspected.
+**Missing data.** Without integer labels nothing is inspected. At most 64 label tensors are counted,
+those that come first, by name, and 2,000 classes of them at a time; those beyond are not judged.
 
 **Source.** SageMaker Debugger's ClassImbalance: ratio 10 after 500 samples, as the plain ratio. Its
 threshold_misprediction needs predictions, which are not captured.
@@ -58,6 +59,8 @@ _DENSE = 0.98  # background of segmentation masks
 _SURE = 5.0  # standard deviations
 _EARLY = 4  # the first labels that the rest is compared with are one in so many
 _MAX_CLASSES = 1000  # kept in the state; beyond that labels are ids, not classes
+_MAX_KEPT = 2000  # classes of all label tensors that are being counted
+_MAX_NAMES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +107,18 @@ class ClassImbalance(CheckedRule[Json]):
         if obs.scalars.get(Collection.LABELS.value, {}).get("weighted", 0.0) > 0:
             return state, ()
         counts, found = dict(state), []
-        for name, step in obs.labels.items():
+        for name, step in sorted(obs.labels.items()):
             if counts.get(name) == {} or not self._wanted(name):
                 continue  # {}: judged, or no classes
+            if name not in counts and len(counts) >= _MAX_NAMES:
+                continue
             enough = max(self.samples, _PER_CLASS * len((counts.get(name) or {"n": ()})["n"]))
             merged = _added(counts.get(name), step, obs.step, enough // _EARLY)
             total = sum(merged["n"].values())
             if total < max(enough, _PER_CLASS * len(merged["n"])):
-                counts[name] = merged if len(merged["n"]) <= _MAX_CLASSES else {}
+                others = sum(len(one["n"]) for key, one in counts.items() if one and key != name)
+                fits = len(merged["n"]) <= min(_MAX_CLASSES, _MAX_KEPT - others)
+                counts[name] = merged if fits else {}
                 continue
             counts[name] = {}
             finding = self._judge(name, merged, total, obs)

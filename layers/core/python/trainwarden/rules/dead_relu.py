@@ -15,7 +15,8 @@ initialisation, biases that do not start far below zero.
 **False alarms to expect.** Layers pruned on purpose.
 
 **Missing data.** Layers without channel counts are not judged; evaluation passes are not looked at,
-and neither are activations with NaN (NUM001's business).
+and neither are activations with NaN (NUM001's business). At most 256 layers are under suspicion at
+a time, the first in the order of the layout.
 
 **Source.** SageMaker Debugger: activity under 1 % in over 50 % of a layer. Ours counts channels
 that are never active, since trained ReLU transformers have most neurons under 1 % (Li et al.,
@@ -47,6 +48,7 @@ from trainwarden.rules._selection import here, matching
 from trainwarden.stats.catalog import INDEX
 
 _NAN, _CHANNELS, _DEAD = (INDEX[c] for c in ("n_nan", "ch_n", "ch_dead"))
+_MAX_LAYERS = 256  # the state has to fit the job's record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,9 @@ class DeadRelu(CheckedRule[Json]):
             return state, ()
         found: list[Finding] = []
         layers = {name: kept for name, kept in state.items() if name not in obs.channels}
-        for name in suspects:
+        known = [name for name in suspects if name in state]
+        room = max(0, _MAX_LAYERS - len(layers) - len(known))
+        for name in known + [name for name in suspects if name not in state][:room]:
             layers[name], finding = self._layer(name, state.get(name), obs)
             if finding is not None:
                 found.append(finding)

@@ -23,7 +23,8 @@ model.
 
 **False alarms to expect.** Validation sets of a few dozen rows.
 
-**Missing data.** Without validation passes nothing is inspected. NaN is passed over.
+**Missing data.** Without validation passes nothing is inspected. NaN is passed over. At most 64
+losses are followed: ``loss`` and those that come first, by name.
 
 **Source.** SageMaker Debugger's Overfit (gap > 0.1, patience 1) alarms on over half of healthy
 runs, since some gap is normal; "generalisation loss" GL against the own best: Prechelt, "Early
@@ -45,6 +46,7 @@ from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 
 LOSSES = Need("losses", "value")
+MAX_LOSSES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,12 @@ class Overfit(CheckedRule[Json]):
     def _trained(self, state: Json, obs: Observation) -> Json:
         """``train`` maps loss → [sum, saved steps] since the last pass, ``start`` → first value."""
         train, start = dict(state["train"]), state["start"]
-        for name, value in (obs.scalars.get("losses") or {}).items():
+        losses = obs.scalars.get("losses") or {}
+        known = {*start}
+        for name in sorted(losses, key=lambda name: (name not in known, name != "loss", name)):
+            if len(start) >= MAX_LOSSES and name not in start:
+                break
+            value = losses[name]
             wanted = not self.tensor_regex or any(re.match(p, name) for p in self.tensor_regex)
             if wanted and math.isfinite(value):
                 total, count = train.get(name) or (0.0, 0)

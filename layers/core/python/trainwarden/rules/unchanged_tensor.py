@@ -30,7 +30,8 @@ resolution.
 
 **False alarms to expect.** Parts of a network trained in turns longer than the gates allow.
 
-**Missing data.** The first saved step has nothing to compare with. NaN is NUM001's business.
+**Missing data.** The first saved step has nothing to compare with. NaN is NUM001's business. Of
+more than 4,000 trainable matrices the first 4,000 and the last layer's are followed.
 
 **Source.** SageMaker Debugger's UnchangedTensor (allclose over 3 saved steps); exact rest instead,
 since a learning rate of 1e-5 moves healthy weights by less than allclose sees.
@@ -68,6 +69,7 @@ _CHANGE, _EXCESS, _FLAGS = INDEX["u_maxabs"], INDEX["u_excess"], INDEX["flags"]
 _MIN, _MAX = INDEX["min"], INDEX["max"]
 _RESTED_FACTOR = 3
 _LOW_RATE = 0.01
+_MAX_TENSORS = 4000  # followed at a time; the state has to fit the job's record
 _PARTIAL_STEPS, _PARTIAL_FALL = 100, 0.1
 
 
@@ -223,9 +225,10 @@ class UnchangedTensor(CheckedRule[Json]):
         close = excess <= self.atol
         if not self.equal_nan:
             close &= stats[:, 1] == 0
-        rest, found = {}, []
+        rest: dict[str, Json] = {}
+        found = []
         for row, unchanged in zip(rows.tolist(), close.tolist(), strict=True):
-            if not unchanged:
+            if not unchanged or len(rest) >= _MAX_TENSORS:
                 continue
             since, count, _ = state["rest"].get(str(row)) or [obs.step, 0, 0]
             rest[str(row)] = [since, count + 1, 0]
@@ -243,7 +246,8 @@ def _trainable_matrices(layout: Layout) -> IntArray:
         for row in layout.rows(Collection.WEIGHTS.value).tolist()
         if layout.tensors[row].trainable and len(layout.tensors[row].shape) > 1
     ]
-    return np.array(rows, dtype=np.int64)
+    last = weight_matrices(layout)[-1:].tolist()
+    return np.array(sorted({*rows[:_MAX_TENSORS], *last}), dtype=np.int64)
 
 
 def _has_gradient(obs: Observation, row: int) -> bool:

@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from trainwarden.errors import BadInputError, ConflictError, RetryableError, TrainwardenError
+from trainwarden.errors import (
+    BadInputError,
+    ConflictError,
+    RetryableError,
+    TooLargeError,
+    TrainwardenError,
+)
 from trainwarden.store import records
 from trainwarden.store.aws_errors import code_of, of_client, translated
 from trainwarden.store.ports import Entry, EntryKind, JobRecord, JobStatus
@@ -85,7 +91,8 @@ class DynamoLedger:
         Raises:
             ConflictError: another writer committed first; nothing was written.
             RetryableError: throttled or unreachable.
-            BadInputError: too many entries, too large, or refused for ever.
+            TooLargeError: the record does not fit an item.
+            BadInputError: too many entries, too large ones, or refused for ever.
         """
         kept = records.checked(record, entries)
         put = self._put(record)
@@ -251,7 +258,7 @@ def _size(attributes: Item) -> int:
     )
 
 
-def _too_large(record: JobRecord, size: int) -> BadInputError:
+def _too_large(record: JobRecord, size: int) -> TooLargeError:
     named = record.rules.get("rules", record.rules)  # the engine keeps its rules' states by key
     parts = {f"the state of {name}": state for name, state in named.items()}
     parts |= {name: getattr(record, name) for name in ("config", "training", "manifest")}
@@ -259,7 +266,7 @@ def _too_large(record: JobRecord, size: int) -> BadInputError:
         name: len(zlib.compress(records.dumps(part).encode(), 1)) for name, part in parts.items()
     }
     largest = max(sizes, key=lambda name: sizes[name])
-    return BadInputError(
+    return TooLargeError(
         f"a record of at most {MAX_ITEM_BYTES} bytes (DynamoDB's limit is 400 KB an item)",
         f"{size} bytes for {record.job}, of which {largest} takes about {sizes[largest]}",
         "watch fewer tensors, or leave that rule out of this job",

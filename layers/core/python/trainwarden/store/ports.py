@@ -127,6 +127,7 @@ class Ledger(Protocol):
         Raises:
             ConflictError: another writer committed first; nothing was written.
             RetryableError: throttled or unreachable.
+            TooLargeError: the record is larger than the store takes; a smaller one may fit.
             BadInputError: more entries, or more bytes, than one commit holds; refused for ever.
         """
         ...

@@ -16,6 +16,7 @@ from trainwarden.model import Json
 
 MAX_INT = 2**53  # beyond, float64 and JavaScript readers disagree
 MAX_DEPTH = 64  # of nested lists and objects in free-form JSON
+MAX_COUNTER_CHARS = 256
 _MAX_DIGITS = 32
 
 
@@ -199,4 +200,6 @@ class Fields:
         found = self.mapping(name, max_items)
         if not all(type(count) is int and 0 <= count <= MAX_INT for count in found.values()):
             self._refuse(name, "counters from 0", found)
+        if any(len(word) > MAX_COUNTER_CHARS for word in found):
+            self._refuse(name, f"counters with names of at most {MAX_COUNTER_CHARS}", "longer")
         return found

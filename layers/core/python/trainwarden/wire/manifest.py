@@ -18,6 +18,7 @@ WIRE_VERSION = 1
 MAX_MANIFEST_BYTES = 8 * 1024 * 1024
 MAX_END_BYTES = 64 * 1024
 MAX_TENSORS = 50_000
+MAX_WRITERS = 64  # the reader asks for an object of each of them at every call
 MAX_NAME_CHARS = 1024
 MAX_RUN_CHARS = 128
 _MAX_DIMENSIONS = 64
@@ -95,7 +96,7 @@ class Manifest:
         identity: ``wire.identity.identity`` of the run.
         framework: Name and version: ``torch 2.13.0``.
         world_size: Processes of the job, whether they write or not.
-        workers: Ranks that write steps objects, ascending.
+        workers: Ranks that write steps objects, ascending, at most 64.
         layout: Rows of every statistics table.
         rules: Rule configuration that the script passed to ``watch``, JSON.
         capture: What the hook captures and how often, JSON.
@@ -147,9 +148,14 @@ class Manifest:
         return body
 
     def summary(self) -> dict[str, Json]:
-        """Return the manifest as JSON without its layout, but with its size and hash."""
-        tensors = self.layout.tensors
-        return {**self._json(), "tensors": len(tensors), "layout": layout_hash(tensors)}
+        """Return what a ledger keeps: small, so without what only people read, and the layout.
+
+        The size and the hash of the layout are there; ``rules`` are as large as they are.
+        """
+        tensors, found = self.layout.tensors, self._json()
+        for name in ("capture", "environment"):
+            del found[name]
+        return {**found, "tensors": len(tensors), "layout": layout_hash(tensors)}
 
     @classmethod
     def from_bytes(cls, body: bytes) -> Manifest:
@@ -168,7 +174,7 @@ class Manifest:
             identity=fields.text("identity", 128),
             framework=fields.text("framework", 256),
             world_size=fields.integer("world_size", 1, 10_000_000),
-            workers=_workers(fields),
+            workers=_workers(fields, fields.integer("world_size", 1, 10_000_000)),
             layout=_layout(fields),
             rules=fields.json("rules"),
             capture=fields.mapping("capture"),
@@ -178,8 +184,12 @@ class Manifest:
         )
 
 
-def _workers(fields: Fields) -> tuple[int, ...]:
+def _workers(fields: Fields, world_size: int) -> tuple[int, ...]:
     ranks = fields.integers("workers", MAX_WORKER + 1, 0, MAX_WORKER)
+    most = min(world_size, MAX_WRITERS)
+    if len(ranks) > most:
+        expected = f"a manifest with at most {most} workers that write, of {world_size} processes"
+        raise malformed(expected, f"{len(ranks)} workers")
     if not ranks or sorted(set(ranks)) != ranks:
         raise malformed("a manifest with ascending worker ranks", repr(ranks))
     return tuple(ranks)
