@@ -11,6 +11,7 @@ import pytest
 from lambdas.evaluator.handler import handler
 from lambdas.shared import wiring
 from tests.lambdas.conftest import Context, Printed, golden, notices
+from tests.unit.pipeline.test_limits import with_workers
 from tests.unit.pipeline.world import JOB, NAN, World, obs
 from trainwarden.errors import ConflictError, RetryableError
 from trainwarden.pipeline import Ingested
@@ -212,3 +213,48 @@ def test_a_key_comes_form_encoded_from_s3(world: World, context: Context) -> Non
 def test_what_is_no_notice_is_passed_over(body: str, world: World, context: Context) -> None:
     del world
     assert failed(handler(notices("x", body=body), context)) == []
+
+
+def test_an_innocent_job_is_judged_beside_a_manifest_of_ten_thousand_workers(
+    world: World, context: Context
+) -> None:
+    bad = world.put("jobs/bad/manifest.tw", with_workers(10_000).replace(JOB.encode(), b"bad"))
+    keys = [world.manifest(), world.steps(0, obs(0, NAN))]
+    assert failed(handler(notices(bad, *keys), context)) == []
+    assert world.findings() == [("ExplodingTensor", 0)]
+
+
+def test_each_job_has_its_share_of_the_time_and_the_last_has_what_is_left(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[float] = []
+
+    class Pipeline:
+        def ingest(self, job: str, *, keys: Iterable[str] = (), until: float) -> Ingested:
+            del keys
+            shares.append(until - now)
+            return Ingested(job)
+
+    now = 1_790_000_000.0
+    monkeypatch.setattr("lambdas.evaluator.batch.time.time", lambda: now)
+    monkeypatch.setattr(wiring, "pipeline", Pipeline)
+    context.remaining_ms = 68_000
+    handler(notices("jobs/a/manifest.tw", "jobs/b/manifest.tw", "jobs/c/manifest.tw"), context)
+    assert shares == [20.0, 30.0, 60.0]
+
+
+def test_jobs_for_which_no_time_is_left_go_back_and_they_alone(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    class Pipeline:
+        def ingest(self, job: str, *, keys: Iterable[str] = (), until: float) -> Ingested:
+            del keys, until
+            began.append(job)
+            context.remaining_ms = 5_000
+            return Ingested(job)
+
+    monkeypatch.setattr(wiring, "pipeline", Pipeline)
+    assert failed(handler(notices("jobs/a/manifest.tw", "jobs/b/manifest.tw"), context)) == ["m1"]
+    assert began == ["a"]

@@ -307,3 +307,80 @@ def test_the_base_rule_asks_to_be_written() -> None:
     rule: Rule[Any] = Rule()
     with pytest.raises(NotImplementedError):
         rule.start()
+
+
+class TestWhatNoLedgerWouldKeep:
+    @pytest.mark.parametrize(
+        ("evidence", "why"),
+        [
+            ({"tensors": {1, 2}}, "not JSON"),
+            ({"when": object()}, "not JSON"),
+            ({"names": ["x" * 1_000] * 40}, "grew beyond 32768 bytes"),
+        ],
+    )
+    def test_evidence_that_cannot_be_stored_is_a_crash_of_that_rule(
+        self, evidence: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        advance = Scripted.advance
+
+        def odd(self: Scripted, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+            found = Finding(obs.step, "", 1.0, 0.0, "m", obs.step, evidence)
+            return (state, [found]) if self.blind else advance(self, state, obs)
+
+        monkeypatch.setattr(Scripted, "advance", odd)
+        one = Engine([spec("odd", blind=True), spec("good", per_step=1)])
+        state, found = run_through(one, steps(2))
+        odd_one, good = one.verdicts(state)
+        assert (odd_one.status, good.status) == (Status.ERROR, Status.ISSUES_FOUND)
+        assert why in odd_one.note
+        assert [f.code for f in found if f.rule == "odd"] == ["ENG001"]
+
+    def test_what_is_no_list_of_findings_is_a_crash(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Scripted, "advance", lambda *given: (given[1], ["text"]))
+        one = Engine([spec()])
+        state, _ = run_through(one, steps(1))
+        assert one.verdicts(state)[0].status is Status.ERROR
+
+    def test_a_long_message_is_cut(self) -> None:
+        found = Finding(0, "", 1.0, 0.0, "m" * 10_000, 0)
+        assert len(engine._complete(found, spec(), Scripted()).message) == 2_000
+
+    @pytest.mark.parametrize(
+        ("own", "why"),
+        [
+            ({"seen": {1, 2}}, "not JSON"),
+            ({"seen": "x" * engine.MAX_STATE_BYTES}, "grew beyond 262144 bytes"),
+        ],
+    )
+    def test_a_state_that_cannot_be_stored_ends_its_rule_and_no_other(
+        self, own: Json, why: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = Engine([spec("odd", blind=True), spec("good")])
+        monkeypatch.setattr(
+            Scripted,
+            "advance",
+            lambda self, _, obs: (own if self.blind else {"seen": obs.step}, []),
+        )
+        before = one.advance(one.start(), steps(4)[3]).state
+        fold = one.bounded(before, step=3)
+        assert [v.status for v in one.verdicts(fold.state)] == [Status.ERROR, Status.IN_PROGRESS]
+        assert [(v.rule, v.status) for v in fold.changed] == [("odd", Status.ERROR)]
+        assert [(f.rule, f.step, f.code) for f in fold.findings] == [("odd", 3, "ENG001")]
+        assert why in fold.changed[0].note
+        assert json.loads(json.dumps(fold.state)) == fold.state
+        assert before["rules"]["odd"]["state"] == own
+        again = one.bounded(one.advance(fold.state, steps(5)[4]).state, step=4)
+        assert (again.changed, again.findings) == ((), ())
+
+    def test_states_within_bounds_stay_as_they_are(self) -> None:
+        one = Engine([spec("a"), spec("b")])
+        state, _ = run_through(one, steps(3))
+        fold = one.bounded(state, step=2)
+        assert (fold.state, fold.findings, fold.changed) == (state, (), ())
+
+    def test_the_largest_state_is_named(self) -> None:
+        one = Engine([spec("a"), spec("b")])
+        state = one.start()
+        state["rules"]["b"]["state"] = {"seen": 10**9}
+        assert one.largest(state) == "b"
+        assert one.largest(one.give_up(state, {"a": "x", "b": "y"}, step=0).state) == ""

@@ -64,6 +64,12 @@ def test_a_summary_has_the_size_of_the_layout_and_not_the_layout(manifest: Manif
     assert "weights/ebene.0" not in json.dumps(summary)
 
 
+def test_a_summary_is_small_whatever_people_want_to_know(manifest: Manifest) -> None:
+    junk = {f"k{i}": "x" * 1_000 for i in range(900)}
+    large = dataclasses.replace(manifest, environment=junk, capture=junk)
+    assert large.summary() == manifest.summary()
+
+
 def test_the_hash_of_a_layout_sees_every_property() -> None:
     tensor = TensorInfo("a", "weights", (2, 3), "float32", "m", "Linear", 1, trainable=True)
     others = [
@@ -100,6 +106,14 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no run": (lambda m: m.pop("run"), "with 'run'"),
     "workers unsorted": (lambda m: m.update(workers=[3, 0]), "ascending worker ranks"),
     "workers twice": (lambda m: m.update(workers=[0, 0]), "ascending worker ranks"),
+    "more workers than processes": (
+        lambda m: m.update(workers=[0, 1, 2], world_size=2),
+        "at most 2 workers",
+    ),
+    "more workers than are read": (
+        lambda m: m.update(workers=list(range(65)), world_size=10_000),
+        "at most 64 workers that write, of 10000 processes",
+    ),
     "no workers": (lambda m: m.update(workers=[]), "ascending worker ranks"),
     "no world": (lambda m: m.update(world_size=0), "'world_size' as an integer"),
     "name twice": (lambda m: m["tensors"].append(m["tensors"][0]), "unique tensor names"),
