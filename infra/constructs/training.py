@@ -11,13 +11,15 @@ from infra.constructs.inbox import PREFIX, Inbox, list_jobs
 
 STOP_TAG = "trainwarden:stop"
 STOP_ALLOWED = "allow"
+_WRITTEN = [f"{PREFIX}*/{name}" for name in ("manifest.tw", "steps/*", "end/*", "tensors/*")]
 
 
 class TrainingAccess(Construct):
     """A managed policy to attach to the execution roles of training jobs.
 
     Attributes:
-        policy: Allows to write below ``jobs/``, to read the control document, to see what an
+        policy: Allows to write what the hook writes below ``jobs/``, but not the control document,
+            through which jobs are asked to stop; to read the control document, to see what an
             earlier start of the job wrote (its numbers go on from there), to find the bucket.
     """
 
@@ -29,7 +31,7 @@ class TrainingAccess(Construct):
             "Policy",
             description="Lets a training job send what it captured to Trainwarden",
             statements=[
-                _allow(["s3:PutObject"], bucket.arn_for_objects(f"{PREFIX}*")),
+                _allow(["s3:PutObject"], *map(bucket.arn_for_objects, _WRITTEN)),
                 _allow(
                     ["s3:GetObject"],
                     bucket.arn_for_objects(f"{PREFIX}*/control.json"),

@@ -93,9 +93,16 @@ def test_no_function_may_stop_a_job_or_start_the_state_machine(stack: Synthesis)
         assert not {"sagemaker:StopTrainingJob", "states:StartExecution"} & set(stack.actions(role))
 
 
-def test_a_training_role_writes_below_jobs_and_nowhere_else(stack: Synthesis) -> None:
+def test_a_training_role_writes_what_the_hook_writes_and_asks_no_job_to_stop(
+    stack: Synthesis,
+) -> None:
     allowed = stack.actions("TrainingAccess/Policy")
-    assert allowed["s3:PutObject"] == {f"{BUCKET}/jobs/*"}
+    assert allowed["s3:PutObject"] == {
+        f"{BUCKET}/jobs/*/manifest.tw",
+        f"{BUCKET}/jobs/*/steps/*",
+        f"{BUCKET}/jobs/*/end/*",
+        f"{BUCKET}/jobs/*/tensors/*",
+    }
     assert allowed["s3:GetObject"] == {
         f"{BUCKET}/jobs/*/control.json",
         f"{BUCKET}/jobs/*/manifest.tw",

@@ -13,6 +13,7 @@ from trainwarden.model import Json, Severity, Status, Verdict
 from trainwarden.policy import ActionRequest, Decision
 from trainwarden.store.ports import JobRecord, TrainingJob
 from trainwarden.wire.identity import identity
+from trainwarden.wire.seal import fingerprint, seal_key
 
 JOB = "resnet50-2026-11-30"
 ARN = f"arn:aws:sagemaker:eu-central-1:123456789012:training-job/{JOB}"
@@ -140,6 +141,7 @@ def record(tags: dict[str, str] | None = None, status: Status = Status.ISSUES_FO
         config=config.to_json(),
         manifest={"identity": identity(ARN, {"lr": "0.1"}, "n1"), "sagemaker": True},
         rules=state,
+        progress={"sealed": fingerprint(seal_key(ARN, {"lr": "0.1"}, "n1"))},
     )
 
 
@@ -171,6 +173,9 @@ def test_a_stop_is_allowed_when_everything_is_as_it_should_be(dry_run: bool) -> 
         (record(), training(tags=ALLOW), "another identity"),
         (replace(record(), manifest={}), training(), "another identity"),
         (replace(record(), manifest={"identity": ""}), training(), "another identity"),
+        (replace(record(), progress={}), training(), "not sealed by this run"),
+        (replace(record(), progress={"sealed": ""}), training(), "not sealed by this run"),
+        (replace(record(), progress={"sealed": "0" * 32}), training(), "not sealed by this run"),
         (record({"trainwarden:rules": "DeadRelu"}), training(), "no rule Overfit runs"),
         (record(ALLOW, Status.IN_PROGRESS), training(), "is InProgress, not IssuesFound"),
         (record(ALLOW, Status.ERROR), training(), "is Error, not IssuesFound"),

@@ -67,7 +67,7 @@ def test_a_process_that_may_ask_sagemaker_does_not_wait() -> None:
 def test_a_description_that_comes_late_gives_permissions_but_no_other_rules() -> None:
     world = World()
     pipeline = world.pipeline()
-    pipeline.notice(world.sagemaker_manifest())
+    pipeline.notice(world.manifest(sagemaker=True))  # of a hook that does not seal
     world.steps(0, obs(0))
     world.clock += 120
     pipeline.sweep()

@@ -17,6 +17,7 @@ from trainwarden.wire.codec import StepsObject, encode
 from trainwarden.wire.identity import identity
 from trainwarden.wire.keys import EndKey, ManifestKey, StepsKey
 from trainwarden.wire.manifest import End, Manifest
+from trainwarden.wire.seal import seal_key, sealed
 
 JOB = "resnet-1"
 START = 1_700_000_000.0
@@ -56,8 +57,10 @@ def steps_object(
     job: str = JOB,
     run: str = "run-1",
     dropped: Mapping[str, int] | None = None,
+    sealable: bool = False,
 ) -> bytes:
-    return encode(StepsObject(job, worker, seq, run, tuple(observations), dropped or {}))
+    found = StepsObject(job, worker, seq, run, tuple(observations), dropped or {})
+    return encode(found, sealable=sealable)
 
 
 def training_job(
@@ -69,13 +72,17 @@ def training_job(
 
 @dataclass
 class World:
-    """One job's bucket, ledger and clock, and the pipeline over them."""
+    """One job's bucket, ledger and clock, and the pipeline over them.
+
+    ``seal`` is the key with which what is put is sealed, once the job is known to be SageMaker's.
+    """
 
     objects: MemoryObjects = field(default_factory=MemoryObjects)
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     training: MemoryTrainingJobs = field(default_factory=MemoryTrainingJobs)
     clock: float = START
     settings: Settings = field(default_factory=Settings)
+    seal: bytes = b""
 
     def pipeline(
         self,
@@ -97,18 +104,21 @@ class World:
         """Put a manifest; return its key."""
         known: dict[str, Any] = {"layout": LAYOUT, "created": START, **fields}
         found = Manifest(known.pop("job", JOB), known.pop("run", "run-1"), **known)
-        return self.put(str(ManifestKey(found.job)), found.to_bytes())
+        return self.write(str(ManifestKey(found.job)), found.to_bytes(sealable=bool(self.seal)))
 
     def sagemaker_manifest(self, **fields: Any) -> str:
-        known = identity(ARN, {"lr": "0.1"}, fields.pop("nonce", ""))
-        return self.manifest(sagemaker=True, identity=known, **fields)
+        """Put a manifest as the hook of a SageMaker job does; what is put from now on is sealed."""
+        nonce = fields.pop("nonce", "")
+        self.seal = seal_key(ARN, {"lr": "0.1"}, nonce)
+        return self.manifest(sagemaker=True, identity=identity(ARN, {"lr": "0.1"}, nonce), **fields)
 
     def steps(
         self, seq: int, *observations: Observation, worker: int = 0, run: str = "run-1", **more: Any
     ) -> str:
         """Put a steps object; return its key."""
+        more = {"sealable": bool(self.seal), **more}
         body = steps_object(seq, observations, worker=worker, run=run, **more)
-        return self.put(str(StepsKey(JOB, worker, seq)), body)
+        return self.write(str(StepsKey(JOB, worker, seq)), body)
 
     def end(
         self,
@@ -120,8 +130,12 @@ class World:
         time: float = START,
     ) -> str:
         """Put an end object; return its key."""
-        body = End(JOB, worker, run, last_seq, reason, time).to_bytes()
-        return self.put(str(EndKey(JOB, worker)), body)
+        found = End(JOB, worker, run, last_seq, reason, time)
+        return self.write(str(EndKey(JOB, worker)), found.to_bytes(sealable=bool(self.seal)))
+
+    def write(self, key: str, body: bytes) -> str:
+        """Put what the job itself writes; return its key."""
+        return self.put(key, sealed(body, self.seal, key) if self.seal else body)
 
     def put(self, key: str, body: bytes) -> str:
         self.objects.put(key, body)

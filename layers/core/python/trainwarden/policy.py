@@ -17,7 +17,8 @@ from trainwarden.engine import Engine
 from trainwarden.errors import ConfigError
 from trainwarden.model import Severity, Status, Verdict
 from trainwarden.store.ports import JobRecord, TrainingJob
-from trainwarden.wire.identity import NONCE_TAG, identity
+from trainwarden.wire.identity import NONCE_TAG, NONCE_VARIABLE, identity
+from trainwarden.wire.seal import fingerprint, seal_key
 
 STOP_TAG = "trainwarden:stop"
 STOP_ON = ("error", "warning", "never")
@@ -156,7 +157,20 @@ def _objections(record: JobRecord, training: TrainingJob | None, rule: str) -> I
             "the data below the job's prefix was not written by this training job "
             "(its manifest has another identity)"
         )
+    sealed = str(record.progress.get("sealed", ""))
+    if not hmac.compare_digest(sealed.encode(), fingerprint(run_key(training)).encode()):
+        yield (
+            "its data is not sealed by this run, so somebody else may have written it; let the "
+            "training script use a trainwarden that is as new as the deployment, and set the tag "
+            f"{NONCE_TAG} and {NONCE_VARIABLE} alike"
+        )
     yield from _verdict_objections(record, rule)
+
+
+def run_key(training: TrainingJob) -> bytes:
+    """Return the key of the seals of the run that SageMaker describes."""
+    nonce = training.tags.get(NONCE_TAG, "")
+    return seal_key(training.arn, training.hyperparameters, nonce)
 
 
 def _verdict_objections(record: JobRecord, rule: str) -> Iterator[str]:

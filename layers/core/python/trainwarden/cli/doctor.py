@@ -13,11 +13,13 @@ from trainwarden.config import resolve as resolve_config
 from trainwarden.errors import MalformedObjectError, NotFoundError
 from trainwarden.model import Json
 from trainwarden.pipeline import verdicts
+from trainwarden.policy import run_key
 from trainwarden.store.ports import JobRecord, JobStatus, TrainingJob
 from trainwarden.store.sagemaker import SageMakerJobs
 from trainwarden.wire.identity import identity
 from trainwarden.wire.keys import ManifestKey
 from trainwarden.wire.manifest import Manifest
+from trainwarden.wire.seal import is_sealed
 
 COLUMNS = ("check", "result", "found")
 MAX_MANIFEST_BYTES = 8 << 20
@@ -129,7 +131,7 @@ def job(place: Place, name: str) -> Iterator[Check]:
     if place.session is not None:
         training = SageMakerJobs(place.client("sagemaker")).describe(name)
         yield from _training(name, training)
-    manifest = None
+    manifest, body = None, None
     try:
         body = place.objects.get(str(ManifestKey(name)), max_bytes=MAX_MANIFEST_BYTES)
         manifest = Manifest.from_bytes(body) if body else None
@@ -138,7 +140,7 @@ def job(place: Place, name: str) -> Iterator[Check]:
         yield Check("data", "fail", f"the manifest is not valid: {exc}", "use one hook a job")
     yield from _ledger(place.ledger.load(name))
     if training is not None and manifest is not None:
-        yield _stop(training, manifest)
+        yield stop(training, manifest, body or b"")
 
 
 def _training(name: str, training: TrainingJob | None) -> Iterator[Check]:
@@ -201,19 +203,28 @@ def _ledger(record: JobRecord | None) -> Iterator[Check]:
         yield Check("ledger", "warning", found, "`trainwarden verdicts` says what to capture")
 
 
-def _stop(training: TrainingJob, manifest: Manifest) -> Check:
+def stop(training: TrainingJob, manifest: Manifest, body: bytes) -> Check:
+    """Check whether a job may be stopped; ``body`` is the manifest as it lies in the bucket."""
     if training.tags.get("trainwarden:stop") != "allow":
         do = "tag the job trainwarden:stop=allow if it may be stopped"
         return Check("stop", "ok", "this job is never stopped", do)
     nonce = training.tags.get("trainwarden:nonce", "")
-    if manifest.identity == identity(training.arn, _strings(training.hyperparameters), nonce):
-        return Check("stop", "ok", "marked, and its data comes from this run")
-    return Check(
-        "stop",
-        "fail",
-        "the data in the bucket was not written by this run: it will not be stopped",
-        "write to a job name of its own; with trainwarden:nonce, set TRAINWARDEN_NONCE alike",
-    )
+    if manifest.identity != identity(training.arn, _strings(training.hyperparameters), nonce):
+        return Check(
+            "stop",
+            "fail",
+            "the data in the bucket was not written by this run: it will not be stopped",
+            "write to a job name of its own; with trainwarden:nonce, set TRAINWARDEN_NONCE alike",
+        )
+    if not is_sealed(body, run_key(training), str(ManifestKey(training.name))):
+        return Check(
+            "stop",
+            "fail",
+            "its data is not sealed by this run: it will not be stopped",
+            "install a trainwarden as new as the deployment in the training container; if it is, "
+            "somebody else wrote the manifest: find out which role",
+        )
+    return Check("stop", "ok", "marked, and its data is sealed by this run")
 
 
 def _strings(mapping: Mapping[str, Json]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from trainwarden.errors import ConfigError, KeyGrammarError
 from trainwarden.model import Json
 from trainwarden.wire.identity import NONCE_VARIABLE, identity
 from trainwarden.wire.keys import MAX_JOB_CHARS, MAX_WORKER, job_name
+from trainwarden.wire.seal import seal_key
 
 OUT_VARIABLE = "TRAINWARDEN_OUT"
 OUT_HYPERPARAMETER = "trainwarden_out"
@@ -40,6 +41,8 @@ class Place:
         identity: What ties the run to the job that SageMaker started.
         sagemaker: True if SageMaker started the process.
         hyperparameters: As SageMaker passed them.
+        seal_key: What objects are sealed with; empty outside SageMaker. A secret: never in a log,
+            a message or an object.
     """
 
     job: str
@@ -49,7 +52,8 @@ class Place:
     world_size: int = 1
     identity: str = ""
     sagemaker: bool = False
-    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    hyperparameters: Mapping[str, str] = field(default_factory=dict, repr=False)
+    seal_key: bytes = field(default=b"", repr=False)
 
 
 def discover(
@@ -78,17 +82,17 @@ def discover(
     fallback = str(_read(base / "debughookconfig.json").get("S3OutputPath") or "")
     if not found and not sagemaker:
         found = LOCAL_OUT
+    arn, nonce = environ.get("TRAINING_JOB_ARN", ""), environ.get(NONCE_VARIABLE, "")
     return Place(
         job=_job(job or environ.get("TRAINING_JOB_NAME"), report),
         out=_destination(found, report),
         fallback=_bucket(fallback),
         worker=rank,
         world_size=world_size,
-        identity=identity(
-            environ.get("TRAINING_JOB_ARN", ""), hyperparameters, environ.get(NONCE_VARIABLE, "")
-        ),
+        identity=identity(arn, hyperparameters, nonce),
         sagemaker=sagemaker,
         hyperparameters=hyperparameters,
+        seal_key=seal_key(arn, hyperparameters, nonce) if sagemaker else b"",
     )
 
 
@@ -149,19 +153,27 @@ def _destination(out: str, report: Report) -> str:
 
 
 def environment(extra: Mapping[str, Json], place: Place) -> dict[str, Json]:
-    """Describe the process for the manifest: versions, platform, commit, hyperparameters."""
+    """Describe the process for the manifest: versions, platform, commit, hyperparameters.
+
+    Not those of a sealed run, which are part of its key; SageMaker tells them to whom it may.
+    """
+    told = {} if place.seal_key else {"hyperparameters": dict(place.hyperparameters)}
     return {
         "python": sys.version.split()[0],
         "platform": sys.platform,
         "cpus": os.cpu_count() or 0,
-        "commit": _commit(_ancestors(Path.cwd())),
+        "commit": _commit(_working_folders()),
         "script": Path(sys.argv[0]).name if sys.argv else "",
-        "hyperparameters": dict(place.hyperparameters),
+        **told,
         **extra,
     }
 
 
-def _ancestors(folder: Path) -> Iterable[Path]:
+def _working_folders() -> Iterable[Path]:
+    try:
+        folder = Path.cwd()
+    except OSError:  # it was deleted
+        return ()
     return (folder, *folder.parents)
 
 

@@ -15,6 +15,7 @@ from trainwarden.wire.control import MAX_CONTROL_BYTES, Control
 from trainwarden.wire.keys import (
     MAX_JOB_CHARS,
     EndKey,
+    Key,
     ManifestKey,
     StepsKey,
     control_key,
@@ -22,6 +23,7 @@ from trainwarden.wire.keys import (
     steps_prefix,
 )
 from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, End, Manifest
+from trainwarden.wire.seal import is_sealed, sealed
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,14 @@ class Sender:
         store: Where to write.
         manifest: Without its layout, which comes with the observations.
         worker: Rank of this process; rank 0 writes the manifest.
+        seal_key: What every object is sealed with; empty for no seals.
     """
 
-    def __init__(self, store: ObjectStore, manifest: Manifest, worker: int) -> None:
+    def __init__(
+        self, store: ObjectStore, manifest: Manifest, worker: int, *, seal_key: bytes = b""
+    ) -> None:
         self._store, self._manifest, self._worker = store, manifest, worker
+        self._seal_key = seal_key
         self._written = Layout()
         self._manifest_put = False
         self._seq = 0
@@ -85,12 +91,13 @@ class Sender:
         return last
 
     def _continue_run(self) -> None:
-        """Take over run and layout of the earlier manifest, if it is of the same job."""
+        """Take over run and layout of the earlier manifest, if this very job wrote it."""
         key = str(ManifestKey(self._manifest.job))
         with suppress(BadInputError):
             body = self._store.get(key, max_bytes=MAX_MANIFEST_BYTES)
             earlier = Manifest.from_bytes(body) if body else None
-            if earlier and earlier.identity == self._manifest.identity:
+            ours = not self._seal_key or is_sealed(body or b"", self._seal_key, key)
+            if earlier and ours and earlier.identity == self._manifest.identity:
                 self._manifest = replace(self._manifest, run=earlier.run, created=earlier.created)
                 self._written, self._manifest_put = earlier.layout, True
 
@@ -108,14 +115,15 @@ class Sender:
                 run=self._manifest.run,
                 observations=observations,
                 dropped=dropped,
-            )
+            ),
+            sealable=bool(self._seal_key),
         )
         return Sending(self._seq, body, observations[-1].layout)
 
     def send(self, sending: Sending) -> None:
         """Write an object, and before it the manifest if that lacks rows of the object."""
         self._put_manifest(sending.layout)
-        self._store.put(str(StepsKey(self._manifest.job, self._worker, sending.seq)), sending.body)
+        self._put(StepsKey(self._manifest.job, self._worker, sending.seq), sending.body)
         self._seq = sending.seq + 1
 
     def _put_manifest(self, layout: Layout) -> None:
@@ -124,7 +132,8 @@ class Sender:
         if self._worker or (self._manifest_put and known):
             return
         manifest = replace(self._manifest, layout=layout)
-        self._store.put(str(ManifestKey(manifest.job)), manifest.to_bytes())
+        body = manifest.to_bytes(sealable=bool(self._seal_key))
+        self._put(ManifestKey(manifest.job), body)
         self._written, self._manifest_put = layout, True
 
     def end(self, reason: str, counters: Mapping[str, int]) -> None:
@@ -139,7 +148,12 @@ class Sender:
             time=time.time(),
             counters=counters,
         )
-        self._store.put(str(EndKey(end.job, end.worker)), end.to_bytes())
+        self._put(EndKey(end.job, end.worker), end.to_bytes(sealable=bool(self._seal_key)))
+
+    def _put(self, key: Key, body: bytes) -> None:
+        """Write an object, sealed for the key that it is written to."""
+        name = str(key)
+        self._store.put(name, sealed(body, self._seal_key, name) if self._seal_key else body)
 
     def advice(self) -> Control | None:
         """Return the control document if it changed; None if there is none to be read.

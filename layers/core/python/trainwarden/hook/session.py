@@ -127,6 +127,7 @@ class Session:
             manifest,
             worker=place.worker,
             continues=place.sagemaker or options.schedule.start > 0,
+            seal_key=place.seal_key,
             limits=limits or Limits(pending_bytes=options.max_pending_bytes),
             report=self.say,
             on_control=self._control,

@@ -66,6 +66,7 @@ class Uploader:
         manifest: Without its layout, which comes with the observations.
         worker: Rank of this process; rank 0 writes the manifest.
         continues: What was recorded under this name before is continued; else the name is changed.
+        seal_key: What objects are sealed with; empty for no seals.
         limits: When is sent, how much may wait.
         report: Told each kind of trouble once, in one sentence, and that it is over.
         on_control: Called in the background with a control document that changed.
@@ -78,6 +79,7 @@ class Uploader:
         *,
         worker: int = 0,
         continues: bool = True,
+        seal_key: bytes = b"",
         limits: Limits | None = None,
         report: Callable[[str], None] = lambda _: None,
         on_control: Callable[[Control], None] | None = None,
@@ -86,7 +88,7 @@ class Uploader:
         self.error: TrainwardenError | None = None  # the trouble of the moment
         self.stored_all = False
         self._open_store, self._manifest, self._worker = open_store, manifest, worker
-        self._continues = continues
+        self._continues, self._seal_key = continues, seal_key
         self._limits, self._report, self._on_control = limits or Limits(), report, on_control
         self._waiting = Waiting(self._limits.pending_bytes)
         self._tokens: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
@@ -203,7 +205,9 @@ class Uploader:
 
     def _opened(self) -> Sender:
         if self._sender is None:
-            sender = Sender(self._open_store(), self._manifest, self._worker)
+            sender = Sender(
+                self._open_store(), self._manifest, self._worker, seal_key=self._seal_key
+            )
             asked = sender.job
             found = sender.resume(continues=self._continues)
             if found and sender.job == asked:

@@ -10,6 +10,7 @@ from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.folding import Folding
 from trainwarden.pipeline.inbox import Inbox, Refused
 from trainwarden.pipeline.opening import Opening
+from trainwarden.pipeline.sealing import required_key
 from trainwarden.pipeline.streams import UNKNOWN, contradict
 from trainwarden.pipeline.values import Settings
 from trainwarden.store.ports import JobStatus
@@ -28,7 +29,7 @@ def read_ends(draft: Draft, inbox: Inbox, manifest: Manifest) -> None:
     for worker in manifest.workers:
         if worker in record.ended:
             continue
-        found = inbox.end(record.job, worker)
+        found = inbox.end(record.job, worker, seal=required_key(draft))
         if isinstance(found, End) and found.run == manifest.run:
             _believe(draft, found)
         elif isinstance(found, End) and found.run not in draft.progress.superseded:
@@ -36,6 +37,8 @@ def read_ends(draft: Draft, inbox: Inbox, manifest: Manifest) -> None:
             _refuse(draft, worker, error, found.run)
         elif isinstance(found, Refused):
             _refuse(draft, worker, found.error, found.digest)
+            if found.forged:
+                continue  # the worker's own will take its place
             _ended(draft, worker, _last_there(draft, inbox, worker), UNKNOWN)
 
 
@@ -123,6 +126,8 @@ def _silence(draft: Draft, opening: Opening, settings: Settings, folding: Foldin
         return
     if folding is None or folding.blocked or progress.waiting or folding.streams.drained:
         return  # not silent, but waited for
+    if any(stream.forged for stream in folding.streams.by_worker.values()):
+        return  # not silent either: somebody overwrites what it writes
     # By the container's clock, which may differ from ours: the same time without a step.
     fold = folding.judge.engine.wait(record.rules, progress.time + max(0.0, quiet))
     if fold.state != record.rules or fold.findings:

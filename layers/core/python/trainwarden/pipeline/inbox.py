@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from trainwarden.errors import BadInputError, KeyGrammarError, MalformedObjectError
 from trainwarden.model import Layout, Observation
+from trainwarden.pipeline.sealing import not_sealed
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire import codec, keys
 from trainwarden.wire.codec import MAX_OBJECT_BYTES, LayoutUnknownError, StepsObject
 from trainwarden.wire.keys import EndKey, ManifestKey, StepsKey
 from trainwarden.wire.manifest import MAX_END_BYTES, MAX_MANIFEST_BYTES, End, Manifest
+from trainwarden.wire.seal import fingerprint, is_sealed
 
 KNOWN_JOBS = 64  # layouts kept by a warm process
 STEP_LIMIT = 10**12  # keys of findings and of tensors have 12 digits
@@ -24,10 +26,28 @@ _REMEDY = "write objects with trainwarden's hook only; the rest of the job is ju
 
 
 class Refused(NamedTuple):
-    """A manifest or end object that is not acceptable; ``digest`` tells it from a later one."""
+    """A manifest or end object that is not acceptable; ``digest`` tells it from a later one.
+
+    ``forged`` is true if it lacks the seal that it must carry.
+    """
 
     error: BadInputError
     digest: str
+    forged: bool = False
+
+
+class Kept(NamedTuple):
+    """A well-formed manifest; ``checked`` and ``sealed`` are fingerprints of keys.
+
+    Attributes:
+        manifest: The manifest.
+        checked: Of the key that its seal was checked with; empty if none was known.
+        sealed: The same if the seal was right; empty if not.
+    """
+
+    manifest: Manifest
+    checked: str = ""
+    sealed: str = ""
 
 
 class Found(NamedTuple):
@@ -38,12 +58,15 @@ class Found(NamedTuple):
         refused: Why it is not acceptable; it never will be.
         unreadable: Why it cannot be read yet: the manifest lacks its rows.
         run: Another run's name, if another run wrote it.
+        forged: Digest of an object that lacks the seal it must carry: the run did not write it,
+            and what the run does write will take its place.
     """
 
     steps: StepsObject | None = None
     refused: BadInputError | None = None
     unreadable: str = ""
     run: str = ""
+    forged: str = ""
 
     @property
     def nothing(self) -> bool:
@@ -56,22 +79,25 @@ class Inbox:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        self._manifests: OrderedDict[str, Kept] = OrderedDict()
 
-    def known(self, job: str, run: str) -> Manifest | None:
-        """Return the manifest accepted last, if it is of this run."""
+    def known(self, job: str, run: str, *, sealed: str) -> Kept | None:
+        """Return the manifest accepted last, if it is of this run and sealed as it must be."""
         found = self._manifests.get(job)
-        return found if found is not None and found.run == run else None
+        if found is None or found.manifest.run != run or sealed not in {"", found.sealed}:
+            return None
+        return found
 
-    def remember(self, manifest: Manifest) -> None:
+    def remember(self, kept: Kept) -> None:
         """Keep an accepted manifest."""
-        self._manifests[manifest.job] = manifest
-        self._manifests.move_to_end(manifest.job)
+        job = kept.manifest.job
+        self._manifests[job] = kept
+        self._manifests.move_to_end(job)
         if len(self._manifests) > KNOWN_JOBS:
             self._manifests.popitem(last=False)
 
-    def manifest(self, job: str) -> Manifest | Refused | None:
-        """Read the manifest that is there now."""
+    def manifest(self, job: str, *, seal: bytes) -> Kept | Refused | None:
+        """Read the manifest that is there now; ``seal`` is the key to check its seal with."""
         body = b""
         try:
             got = self._objects.get(str(ManifestKey(job)), max_bytes=MAX_MANIFEST_BYTES)
@@ -82,37 +108,57 @@ class Inbox:
         except MalformedObjectError as error:
             return Refused(error, _digest(body, error))
         if found.job == job:
-            return found
+            checked = fingerprint(seal) if seal else ""
+            right = bool(seal) and is_sealed(body, seal, str(ManifestKey(job)))
+            return Kept(found, checked, checked if right else "")
         wrong = MalformedObjectError(f"the manifest of {job}", f"that of {found.job}")
         return Refused(wrong, _digest(body, wrong))
 
-    def end(self, job: str, worker: int) -> End | Refused | None:
-        """Read a worker's end object."""
-        body = b""
+    def end(self, job: str, worker: int, *, seal: bytes) -> End | Refused | None:
+        """Read a worker's end object; it must be sealed with ``seal`` unless that is empty."""
+        body, name = b"", str(EndKey(job, worker))
         try:
-            got = self._objects.get(str(EndKey(job, worker)), max_bytes=MAX_END_BYTES)
+            got = self._objects.get(name, max_bytes=MAX_END_BYTES)
             if got is None:
                 return None
             body = got
             found = End.from_bytes(body)
         except MalformedObjectError as error:
+            if seal and not is_sealed(body, seal, name):
+                return Refused(not_sealed("an end object"), _digest(body, error), forged=True)
             return Refused(error, _digest(body, error))
+        if seal and not is_sealed(body, seal, name):
+            forged = not_sealed("an end object")
+            return Refused(forged, _digest(body, forged), forged=True)
         if (found.job, found.worker) == (job, worker):
             return found
         what = f"that of worker {found.worker} of {found.job}"
         wrong = MalformedObjectError(f"the end object of worker {worker} of {job}", what)
         return Refused(wrong, _digest(body, wrong))
 
-    def steps(self, key: StepsKey, run: str, layout: Layout | None) -> Found:
-        """Read a steps object; ``layout`` None means that the manifest cannot be read."""
+    def steps(  # noqa: PLR0911 - one a case
+        self, key: StepsKey, run: str, layout: Layout | None, *, seal: bytes = b""
+    ) -> Found:
+        """Read a steps object.
+
+        Args:
+            key: Where it lies.
+            run: The job's run.
+            layout: The manifest's; None means that it cannot be read.
+            seal: Key of the seal that it must carry; empty for none.
+        """
         body = b""
         try:
             got = self._objects.get(str(key), max_bytes=MAX_OBJECT_BYTES)
             if got is None:
                 return Found()
             body = got
+            if seal and not is_sealed(body, seal, str(key)):
+                return Found(forged=hashlib.sha256(body).hexdigest()[:16])
             steps = codec.decode(body, layout, key=key) if layout is not None else None
         except MalformedObjectError as error:
+            if seal and not body:  # too large to be read, and larger than the hook writes
+                return Found(forged=_digest(body, error))
             return _others(body, run) or Found(refused=error)
         except LayoutUnknownError as error:
             return _others(body, run) or Found(unreadable=str(error))
@@ -148,6 +194,7 @@ class Inbox:
         *,
         hidden: Collection[str],
         any_will_do: bool = False,
+        seal: bytes = b"",
     ) -> StepsKey | None:
         """Find the next object after a missing one, None if nothing shows that it was skipped.
 
@@ -160,21 +207,26 @@ class Inbox:
             layout: The manifest's; None if it cannot be read.
             hidden: Runs whose objects do not count.
             any_will_do: True if nothing is still to come, so that a bad object counts.
+            seal: Key of the seal without which an object does not count; empty for none.
         """
         later = list(self.later(key))
         first = None
         for found in later[:_LOOKED_AT]:
-            lies = self.steps(found, run, layout)
-            if lies.nothing or lies.run in hidden:
+            lies = self.steps(found, run, layout, seal=seal)
+            if lies.nothing or lies.forged or lies.run in hidden:
                 continue
             first = first or found
             if any_will_do or lies.steps is not None or lies.unreadable:
                 return first
         if not hidden:
             return None
+
         # A run that found an earlier one's objects goes on after all of them.
-        ours = bisect_left(later, True, key=lambda k: self.steps(k, run, layout).run not in hidden)
-        if ours < len(later) and self.steps(later[ours], run, layout).steps is not None:
+        def is_ours(at: StepsKey) -> bool:
+            return self.steps(at, run, layout, seal=seal).run not in hidden
+
+        ours = bisect_left(later, True, key=is_ours)
+        if ours < len(later) and self.steps(later[ours], run, layout, seal=seal).steps is not None:
             return later[ours]
         return None
 

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from trainwarden import config, events
 from trainwarden.errors import BadInputError
 from trainwarden.pipeline.draft import Draft
-from trainwarden.pipeline.inbox import Inbox, Refused
+from trainwarden.pipeline.inbox import Inbox, Kept, Refused
 from trainwarden.pipeline.outcome import Judge, judge_of
 from trainwarden.pipeline.progress import Progress
+from trainwarden.pipeline.sealing import known_key, not_sealed
 from trainwarden.pipeline.values import Settings
+from trainwarden.policy import run_key
 from trainwarden.store import records
 from trainwarden.store.ports import JobStatus, TrainingJob, TrainingJobs
 from trainwarden.wire.keys import Key, ManifestKey, StepsKey
 from trainwarden.wire.manifest import Manifest, layout_hash
+from trainwarden.wire.seal import fingerprint
 
 KEPT_RUNS = 20
 OVER = frozenset({"Completed", "Failed", "Stopped"})
@@ -49,33 +52,65 @@ class Opening:
         Args:
             fresh: True if what is remembered from an earlier call may be out of date.
         """
-        record = self.draft.record
-        known = self.inbox.known(record.job, str(record.manifest.get("run", "")))
-        if known and not fresh and len(known.layout.tensors) >= record.manifest["tensors"]:
+        record, key, seal = (
+            self.draft.record,
+            known_key(self.draft.record),
+            self.draft.progress.sealed,
+        )
+        kept = self.inbox.known(record.job, str(record.manifest.get("run", "")), sealed=seal)
+        known = kept.manifest if kept else None
+        checked = kept is not None and (kept.checked, kept.sealed) == (
+            fingerprint(key) if key else "",
+            seal,
+        )
+        enough = known is not None and len(known.layout.tensors) >= record.manifest["tensors"]
+        if enough and checked and not fresh:
             return known
-        found = self.inbox.manifest(record.job)
-        if found is None:
+        read = self.inbox.manifest(record.job, seal=key)
+        if read is None:
             return known
-        if isinstance(found, Refused):
-            self._refuse(found.error, found.digest)
+        if isinstance(read, Refused):
+            self._refuse(read.error, read.digest)
             return known
-        objection = self._objection(found)
+        found = read.manifest
+        objection = self._objection(read)
         if objection is not None:
-            self._refuse(objection, f"run {found.run} {layout_hash(found.layout.tensors)}")
+            digest = f"run {found.run} {layout_hash(found.layout.tensors)} {read.sealed}"
+            self._refuse(objection, digest)
             return known
-        if record.manifest and found.run != record.manifest["run"]:
-            # SageMaker starts the container anew after a Spot interruption, users a script. What
-            # the earlier run left where this one will write is invisible from now on.
-            self._start_over(watermarks={}, superseded=(str(record.manifest["run"]),))
+        self._accept(read)
         rules = config.bounded(found.rules)
         self.draft.change(manifest={**found.summary(), "rules": rules})
-        self.inbox.remember(found)
+        self.inbox.remember(read)
         return found
 
-    def _objection(self, found: Manifest) -> BadInputError | None:
+    def _accept(self, read: Kept) -> None:
+        """Start over where a manifest is a new run's, or the first one that is sealed."""
+        record, progress, run = self.draft.record, self.draft.progress, read.manifest.run
+        accepted = str(record.manifest["run"]) if record.manifest else run
+        # SageMaker starts the container anew after a Spot interruption, users a script. What
+        # the earlier run left where this one will write is invisible from now on.
+        superseded = (accepted,) if accepted != run else ()
+        first = self._is_first_seal(read)
+        if superseded or (first and progress.opened):
+            self._start_over(watermarks={}, superseded=superseded)
+        if first:
+            earlier = tuple(name for name in self.draft.progress.superseded if name != run)
+            self.draft.note(sealed=read.sealed, superseded=earlier)
+
+    def _is_first_seal(self, read: Kept) -> bool:
+        """True if a manifest makes the job sealed: whatever was accepted before may be forged."""
+        over = self.draft.record.status is JobStatus.CLOSED
+        return bool(read.sealed) and not self.draft.progress.sealed and not over
+
+    def _objection(self, read: Kept) -> BadInputError | None:  # noqa: PLR0911 - one a case
         """Return why a manifest must not replace the accepted one, None if it may."""
-        record, progress = self.draft.record, self.draft.progress
+        record, progress, found = self.draft.record, self.draft.progress, read.manifest
         accepted = record.manifest
+        if progress.sealed and not read.sealed:
+            return not_sealed("a manifest")
+        if self._is_first_seal(read):
+            return None
         if not accepted:
             return None
         if found.run == accepted["run"]:
@@ -127,17 +162,20 @@ class Opening:
             attempt=old.attempt + 1,
             superseded=(*old.superseded, *superseded)[-KEPT_RUNS:],
             training_since=old.training_since,
+            sealed=old.sealed,
         )
+        # SageMaker's word that the job has ended stands.
+        ending = bool(draft.record.training) and draft.record.status is JobStatus.CLOSING
         draft.change(
-            status=JobStatus.ANNOUNCED,
+            status=JobStatus.CLOSING if ending else JobStatus.ANNOUNCED,
             last_seen=draft.now,
-            closing_at=0.0,
+            closing_at=draft.record.closing_at if ending else 0.0,
             gap_since=0.0,
             config={},
             watermarks=watermarks,
             ended={},
             rules={},
-            outcome="",
+            outcome=draft.record.outcome if ending else "",
             progress={"attempt": old.attempt + 1},  # what events are told apart by
         )
 
@@ -163,11 +201,19 @@ class Opening:
         record = self.draft.record
         if record.training:
             return True
-        described = self._ask()
-        if described is not None:
-            self.describe(described)
-            return True
         return self.draft.now >= record.opened_at + self.settings.training_info_deadline_s
+
+    def asked(self, manifest: Manifest | None) -> bool:
+        """Ask SageMaker for the description that is still missing; True if it came now."""
+        if manifest is None or not manifest.sagemaker:
+            return False
+        if self.draft.progress.opened or self.draft.record.training:
+            return False
+        described = self._ask()
+        if described is None:
+            return False
+        self.describe(described)
+        return True
 
     def _ask(self) -> TrainingJob | None:
         """Ask SageMaker, where there is one and it answers this process."""
@@ -191,6 +237,9 @@ class Opening:
         """Take SageMaker's description; once steps are folded, the rules stay as they are."""
         draft = self.draft
         draft.change(training=records.training_to_json(training))
+        sealed = draft.progress.sealed
+        if sealed and sealed != fingerprint(run_key(training)):
+            draft.note(sealed="")  # the tag with the nonce was changed: seen afresh, from the start
         if training.secondary_status == "Training" and not draft.progress.training_since:
             draft.note(training_since=draft.now)
         if not draft.progress.opened:

@@ -92,6 +92,8 @@ class Call:
             return Stop.IDLE
         attempt, fresh = draft.progress.attempt, self._fresh or late
         manifest = opening.manifest(fresh=fresh)
+        if opening.asked(manifest):
+            manifest = opening.manifest(fresh=True)  # now its seal can be checked
         if draft.progress.attempt != attempt:
             self._streams.clear()
         elif late and not opening.goes_on(manifest, self.keys):

@@ -14,6 +14,8 @@ class Progress:
 
     Attributes:
         attempt: 1 for the first run of the job, one more after each restart.
+        sealed: Fingerprint of the key with which the run's manifest is sealed; empty if it is not.
+            From then on objects without its seal are refused.
         superseded: Earlier runs of the job, the last 20; their objects are invisible.
         opened: True once the configuration is resolved and ``Job Opened`` was told.
         step: Last folded step of this attempt; -1 if none.
@@ -34,6 +36,7 @@ class Progress:
     """
 
     attempt: int = 1
+    sealed: str = ""
     superseded: tuple[str, ...] = ()
     opened: bool = False
     step: int = -1

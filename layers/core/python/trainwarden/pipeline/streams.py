@@ -10,6 +10,7 @@ from trainwarden.model import Layout, Observation
 from trainwarden.pipeline.budget import Budget
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.inbox import Found, Inbox
+from trainwarden.pipeline.sealing import not_sealed, required_key
 from trainwarden.wire.codec import StepsObject
 from trainwarden.wire.keys import EndKey, StepsKey
 from trainwarden.wire.manifest import Manifest
@@ -31,6 +32,7 @@ class Stream:
         idle: True if it was looked for in this pass and cannot be folded yet.
         unreadable: Why not, if it is there.
         hidden: True if what is there was left by an earlier run.
+        forged: True if what is there lacks the run's seal.
     """
 
     worker: int
@@ -40,6 +42,7 @@ class Stream:
     idle: bool = False
     unreadable: str = ""
     hidden: bool = False
+    forged: bool = False
 
     def head(self) -> Observation | None:
         """Return the observation to fold next, None if its object was not read or has no more."""
@@ -49,7 +52,7 @@ class Stream:
     def jump(self, seq: int) -> None:
         """Go on with object ``seq``."""
         self.seq, self.index, self.found = seq, 0, None
-        self.idle, self.unreadable, self.hidden = False, "", False
+        self.idle, self.unreadable, self.hidden, self.forged = False, "", False, False
 
 
 @dataclass
@@ -110,11 +113,17 @@ class Streams:
         return True
 
     def _read(self, stream: Stream) -> Found:
-        found = self.inbox.steps(self.key(stream), self._run, self._layout)
+        key, seal = self.key(stream), required_key(self.draft)
+        found = self.inbox.steps(key, self._run, self._layout, seal=seal)
         self.budget.used += not found.nothing
         # What an earlier run left is not there: this run may overwrite it any moment.
         stream.hidden = found.run in self.draft.progress.superseded
-        return Found() if stream.hidden else found
+        # Nor is what somebody else put there: the run's own object takes its place.
+        stream.forged = bool(found.forged)
+        if stream.forged:
+            error = not_sealed("an object")
+            self.draft.reject_once("UNSEALED", str(key), error, found.forged, stream.worker)
+        return Found() if stream.hidden or stream.forged else found
 
     @property
     def _layout(self) -> Layout | None:
@@ -143,6 +152,7 @@ class Streams:
             self._layout,
             hidden=self.draft.progress.superseded,
             any_will_do=any_will_do,
+            seal=required_key(self.draft),
         )
 
     def pop(self, stream: Stream) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from trainwarden.errors import RetryableError
 from trainwarden.model import Json, Layout, Mode, Observation, TensorInfo
+from trainwarden.wire import seal
 from trainwarden.wire.container import Container, pack, unpack
 from trainwarden.wire.fields import Fields, dump_json, malformed, parse_json
 from trainwarden.wire.keys import MAX_WORKER, StepsKey
@@ -85,8 +86,12 @@ class StepsObject:
     histograms: Histograms = field(default_factory=dict)
 
 
-def encode(obj: StepsObject) -> bytes:
+def encode(obj: StepsObject, *, sealable: bool = False) -> bytes:
     """Return the object's bytes; equal objects give equal bytes.
+
+    Args:
+        obj: The steps.
+        sealable: With a place for ``wire.seal.sealed``.
 
     Raises:
         MalformedObjectError: no steps, too many steps, rows or bytes, numbers out of range.
@@ -120,7 +125,9 @@ def encode(obj: StepsObject) -> bytes:
     pack_channels(observations, header, found)
     pack_labels(observations, header, found)
     pack_histograms(obj.histograms, len(observations), header, found)
-    body = pack(found, {_HEADER: dump_json(header).decode()})
+    # Sorted, the seal comes first in the file, where nothing can pass for it.
+    place = {seal.FIELD: seal.BLANK} if sealable else {}
+    body = pack(found, {**place, _HEADER: dump_json(header).decode()})
     if len(body) > MAX_OBJECT_BYTES:
         raise malformed(f"an object of at most {MAX_OBJECT_BYTES} bytes", str(len(body)))
     return body
@@ -183,6 +190,7 @@ def decode(body: bytes, layout: Layout, *, key: StepsKey) -> StepsObject:
     found = unpack(body)
     header = Fields(parse_json(found.metadata.get(_HEADER, "").encode(), _WHAT), _WHAT)
     check_wire(header, "a steps object")
+    seal.check_seal(Fields(found.metadata, _WHAT))
     _check_key(header, key)
     rows = header.integer("rows", 0, MAX_TENSORS)
     steps = [_step(item, key.worker) for item in header.objects("steps", MAX_STEPS)]

@@ -1,7 +1,8 @@
 """What ties a run to the training job that SageMaker started.
 
 Container and SageMaker's description both know the ARN, the hyperparameters and the nonce, so both
-can compute the identity; somebody who can only write below the job's prefix cannot guess the nonce.
+can compute the identity. It lies in the manifest for all to read and to copy: it tells runs apart
+that were mixed up by mistake. ``wire.seal`` tells who really wrote an object.
 """
 
 from __future__ import annotations
@@ -24,9 +25,16 @@ def identity(arn: str, hyperparameters: Mapping[str, str], nonce: str = "") -> s
         hyperparameters: As given to CreateTrainingJob, values as strings.
         nonce: Value of the tag ``trainwarden:nonce``, in the container ``TRAINWARDEN_NONCE``.
     """
-    known = {
-        "arn": arn,
-        "hyperparameters": {str(k): str(v) for k, v in hyperparameters.items()},
-        "nonce": nonce,
-    }
-    return hashlib.sha256(dump_json(known)).hexdigest()[:IDENTITY_CHARS]
+    known = known_to_both(arn, hyperparameters, nonce)
+    return hashlib.sha256(known).hexdigest()[:IDENTITY_CHARS]
+
+
+def known_to_both(arn: str, hyperparameters: Mapping[str, str], nonce: str) -> bytes:
+    """Return what container and description both know as canonical JSON."""
+    return dump_json(
+        {
+            "arn": arn,
+            "hyperparameters": {str(k): str(v) for k, v in hyperparameters.items()},
+            "nonce": nonce,
+        }
+    )

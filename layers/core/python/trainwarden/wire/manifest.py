@@ -13,13 +13,14 @@ from trainwarden.errors import KeyGrammarError
 from trainwarden.model import Json, Layout, TensorInfo
 from trainwarden.wire.fields import MAX_INT, Fields, dump_json, malformed, parse_json
 from trainwarden.wire.keys import MAX_WORKER, job_name
+from trainwarden.wire.names import MAX_COLLECTION_CHARS, MAX_KIND_CHARS, MAX_NAME_CHARS
+from trainwarden.wire.seal import PLACEHOLDER, check_seal
 
 WIRE_VERSION = 1
 MAX_MANIFEST_BYTES = 8 * 1024 * 1024
 MAX_END_BYTES = 64 * 1024
 MAX_TENSORS = 50_000
 MAX_WRITERS = 64  # the reader asks for an object of each of them at every call
-MAX_NAME_CHARS = 1024
 MAX_RUN_CHARS = 128
 _MAX_DIMENSIONS = 64
 _NO_DEPTH = -1
@@ -29,6 +30,11 @@ def layout_hash(tensors: Sequence[TensorInfo]) -> str:
     """Return 16 hex digits that change with any property of any row, or their order."""
     rows = [_tensor_json(tensor) for tensor in tensors]
     return hashlib.sha256(dump_json(rows)).hexdigest()[:16]
+
+
+def tensor_bytes(tensor: TensorInfo) -> int:
+    """Return what a row adds to the size of a manifest."""
+    return len(dump_json(_tensor_json(tensor))) + 1
 
 
 def _tensor_json(tensor: TensorInfo) -> dict[str, Json]:
@@ -52,11 +58,11 @@ def _tensor_json(tensor: TensorInfo) -> dict[str, Json]:
 def _tensor(fields: Fields) -> TensorInfo:
     return TensorInfo(
         name=fields.text("name", MAX_NAME_CHARS),
-        collection=fields.text("collection", 128),
+        collection=fields.text("collection", MAX_COLLECTION_CHARS),
         shape=tuple(fields.integers("shape", _MAX_DIMENSIONS)),
         dtype=fields.text("dtype", 32),
         module=fields.text("module", MAX_NAME_CHARS) if "module" in fields else "",
-        kind=fields.text("kind", 256) if "kind" in fields else "",
+        kind=fields.text("kind", MAX_KIND_CHARS) if "kind" in fields else "",
         depth=fields.integer("depth", _NO_DEPTH) if "depth" in fields else _NO_DEPTH,
         trainable=fields.flag("trainable") if "trainable" in fields else True,
     )
@@ -84,6 +90,12 @@ def check_wire(fields: Fields, what: str) -> None:
             f"{what} of wire version {WIRE_VERSION} (deploy a trainwarden as new as the hook)",
             f"wire version {wire}",
         )
+
+
+def _document(values: Mapping[str, Json], *, sealable: bool) -> bytes:
+    """Write a document; the place for the seal comes first, where nothing can pass for it."""
+    body = dump_json(dict(values))
+    return b"".join((b"{", PLACEHOLDER, b",", body[1:])) if sealable else body
 
 
 @dataclass(frozen=True)
@@ -136,14 +148,17 @@ class Manifest:
             "created": float(self.created),
         }
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, *, sealable: bool = False) -> bytes:
         """Return the object's bytes; equal manifests give equal bytes.
+
+        Args:
+            sealable: With a place for ``wire.seal.sealed``.
 
         Raises:
             MalformedObjectError: something that no reader would take.
         """
         tensors = [_tensor_json(tensor) for tensor in self.layout.tensors]
-        body = dump_json({**self._json(), "tensors": tensors})
+        body = _document({**self._json(), "tensors": tensors}, sealable=sealable)
         Manifest.from_bytes(body)
         return body
 
@@ -168,6 +183,7 @@ class Manifest:
             raise malformed(f"a manifest of at most {MAX_MANIFEST_BYTES} bytes", str(len(body)))
         fields = Fields(parse_json(body, "manifest"), "manifest")
         check_wire(fields, "a manifest")
+        check_seal(fields)
         return cls(
             job=_checked_job(fields),
             run=fields.text("run", MAX_RUN_CHARS),
@@ -217,13 +233,16 @@ class End:
     time: float = 0.0
     counters: Mapping[str, int] = field(default_factory=dict)
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, *, sealable: bool = False) -> bytes:
         """Return the object's bytes; equal values give equal bytes.
+
+        Args:
+            sealable: With a place for ``wire.seal.sealed``.
 
         Raises:
             MalformedObjectError: something that no reader would take.
         """
-        body = dump_json(
+        body = _document(
             {
                 "wire": WIRE_VERSION,
                 "job": self.job,
@@ -233,7 +252,8 @@ class End:
                 "reason": self.reason,
                 "time": float(self.time),
                 "counters": dict(self.counters),
-            }
+            },
+            sealable=sealable,
         )
         End.from_bytes(body)
         return body
@@ -249,6 +269,7 @@ class End:
             raise malformed(f"an end object of at most {MAX_END_BYTES} bytes", str(len(body)))
         fields = Fields(parse_json(body, "end object"), "end object")
         check_wire(fields, "an end object")
+        check_seal(fields)
         return cls(
             job=_checked_job(fields),
             worker=fields.integer("worker", 0, MAX_WORKER),

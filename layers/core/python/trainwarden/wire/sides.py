@@ -14,12 +14,12 @@ import numpy.typing as npt
 from trainwarden.model import Channels, IntArray, Json, Observation
 from trainwarden.wire.container import Container, Entry, entry
 from trainwarden.wire.fields import Fields, malformed
+from trainwarden.wire.names import MAX_NAME_CHARS
 from trainwarden.wire.tables import deflate, inflate, packed_tensor, tensor
 
 MAX_NAMES = 20_000
 MAX_ENTRIES = 200_000
 MAX_VALUES = 4_000_000
-_NAME_CHARS = 1024
 _INDEX_WIDTH = 4
 _WIDTHS = (1, 2, 4, 8)
 
@@ -33,8 +33,8 @@ Tensors = dict[str, Entry]
 
 def _check_names(kind: str, names: Sequence[str]) -> None:
     """Never write what no reader takes."""
-    if len(names) > MAX_NAMES or any(len(name) > _NAME_CHARS for name in names):
-        expected = f"{kind} of at most {MAX_NAMES} names of {_NAME_CHARS} characters"
+    if len(names) > MAX_NAMES or any(len(name) > MAX_NAME_CHARS for name in names):
+        expected = f"{kind} of at most {MAX_NAMES} names of {MAX_NAME_CHARS} characters"
         raise malformed(expected, f"{len(names)} names, the longest of {max(map(len, names))}")
 
 
@@ -87,7 +87,7 @@ def _scalar_names(header: Fields) -> list[tuple[str, str]]:
         if (
             not isinstance(pair, list)
             or len(pair) != 2  # noqa: PLR2004 - collection, name
-            or not all(isinstance(part, str) and len(part) <= _NAME_CHARS for part in pair)
+            or not all(isinstance(part, str) and len(part) <= MAX_NAME_CHARS for part in pair)
         ):
             raise malformed("scalars as [collection, name]", repr(pair))
         names.append((pair[0], pair[1]))
@@ -109,7 +109,7 @@ def _unpack_index(
     found: Container, kind: str, side: Fields, steps: int
 ) -> tuple[list[str], IntArray]:
     """Names and entries (E, 4) int64 of (step, name, a, b); steps and names are in range."""
-    names = side.texts("names", MAX_NAMES, _NAME_CHARS)
+    names = side.texts("names", MAX_NAMES, MAX_NAME_CHARS)
     count = side.integer("entries", 0, MAX_ENTRIES)
     size = count * _INDEX_WIDTH * 8
     body = inflate(packed_tensor(found, f"{kind}.index"), size, f"the index of {kind}")
