@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.pipeline.world import JOB, LAYOUT, NAN, START, World, obs, steps_object
+from tests.unit.pipeline.world import JOB, LAYOUT, NAN, START, WIDER, World, obs, steps_object
 from trainwarden.errors import TooLargeError
-from trainwarden.model import Mode, Status
-from trainwarden.pipeline import Settings
+from trainwarden.model import Layout, Mode, Status, TensorInfo
+from trainwarden.pipeline import Settings, inbox
 from trainwarden.pipeline.budget import FREE
 from trainwarden.store import records
 from trainwarden.store.memory import MemoryLedger, MemoryObjects
@@ -166,6 +166,46 @@ def test_jobs_that_took_long_come_last_in_the_next_sweep() -> None:
         jobs = [key.split("/")[1] for key in objects.asked]
         orders.append(list(dict.fromkeys(jobs)))
     assert all(order[-1] == JOB for order in orders[1:])
+
+
+def test_a_manifest_is_parsed_again_only_when_its_bytes_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.manifest()
+    pipeline = world.pipeline()
+    pipeline.ingest(JOB)
+    parsed: list[int] = []
+    parse = Manifest.from_bytes
+
+    def spy(body: bytes) -> Manifest:
+        parsed.append(len(body))
+        return parse(body)
+
+    monkeypatch.setattr("trainwarden.pipeline.inbox.Manifest.from_bytes", spy)
+    world.clock += 100
+    pipeline.ingest(JOB, thorough=True)
+    assert parsed == []
+    wider = str(ManifestKey(JOB))
+    world.put(wider, Manifest(JOB, "run-1", layout=WIDER, created=START).to_bytes())
+    parsed.clear()
+    pipeline.notice(wider)
+    assert len(parsed) == 1
+    assert world.record().manifest["tensors"] == len(WIDER.tensors)
+
+
+def test_a_process_keeps_no_more_tensors_than_fit_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox, "KNOWN_TENSORS", 5)
+    known = inbox.Inbox(MemoryObjects())
+    for name in ("a", "b", "c"):
+        known.remember(inbox.Kept(Manifest(name, "run-1", layout=WIDER)))
+    assert [known.known(n, "run-1", sealed="") is not None for n in "abc"] == [False, True, True]
+    large = Layout(tuple(TensorInfo(f"t{i}", "weights", (2,)) for i in range(9)))
+    known.remember(inbox.Kept(Manifest("large", "run-1", layout=large)))
+    assert known.known("large", "run-1", sealed="") is not None
+    assert known.known("c", "run-1", sealed="") is None
 
 
 class Small(MemoryLedger):

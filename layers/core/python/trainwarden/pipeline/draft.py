@@ -14,6 +14,7 @@ from trainwarden.store.ports import Entry, EntryKind, JobRecord, Ledger
 
 FULL = 12  # entries at which a commit is due; one step more must still fit
 MAX_ENTRIES = 90  # DynamoDB: 100 items in a transaction; the record and the outbox take some
+KEPT_REFUSALS = 255  # of 65 manifest and end objects, and of the forged ones last seen
 OUTBOX_BYTES = 300_000  # DynamoDB: 400 KB in an item
 
 
@@ -95,7 +96,8 @@ class Draft:
         refused = self.progress.refused
         if refused.get(key) != digest:
             self.reject(kind, key, error, worker=worker, seq=self.progress.rejected)
-            self.note(refused={**refused, key: digest})
+            kept = [item for item in refused.items() if item[0] != key][-KEPT_REFUSALS:]
+            self.note(refused={**dict(kept), key: digest})
 
     def lose(self, worker: int, first: int, last: int, reason: str) -> None:
         """Record that objects ``first`` to ``last`` of a worker are given up and tell it."""
