@@ -65,9 +65,9 @@ class Activations:
             self._paths.update((id(module), path) for path, module in modules)
             for path, module in self._open(modules):
                 if module._parameters or self._is_target(path, module):  # noqa: SLF001 - only its own
-                    self._handles.append(module.register_forward_pre_hook(entered))
+                    self._handles.append(entered.hang(module.register_forward_pre_hook))
         for module, computed in self._targets[prefix]:
-            self._handles.append(module.register_forward_hook(computed))
+            self._handles.append(computed.hang(module.register_forward_hook))
         options = self._session.options
         by_function = Collection.ACTIVATIONS in options.collections and not self._compiled
         if by_function and options.activation_modules is None:

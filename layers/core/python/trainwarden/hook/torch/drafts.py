@@ -6,11 +6,12 @@ records after ``optimizer.step()`` still goes with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from trainwarden.errors import BadInputError
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.batches import add_tensor
 from trainwarden.hook.torch.losses import LossReader
@@ -23,16 +24,18 @@ class Drafts:
 
     Args:
         session: Where drafts go.
+        may_write: Asked before the first one goes.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, may_write: Callable[[], bool] = lambda: True) -> None:
+        self._session, self._may_write = session, may_write
         self.losses: LossReader | None = None  # reads the tallies
         self.draft: Draft | None = None  # the training step being made, if it is saved
         self.tally = Tally()
         self.evaluation: tuple[Draft, Tally] | None = None
         self._pending: tuple[Draft, Tally] | None = None
         self._passes = 0
+        self._wrote = False
         self._carried: dict[tuple[str, str], Any] = {}
 
     def open(self, step: int) -> bool:
@@ -99,7 +102,16 @@ class Drafts:
         elif draft is None:
             self._carried[collection, name] = value
         else:
-            draft.scalar(collection, name, float(value))
+            self._record_number(draft, name, value, collection)
+
+    def _record_number(self, draft: Draft, name: str, value: torch.Tensor, collection: str) -> None:
+        try:
+            number = float(value)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+            problem = f"record({name!r}): {type(error).__name__} when it was read"
+            self._session.trouble(BadInputError("a tensor with a value", problem))
+        else:
+            draft.scalar(collection, name, number)
 
     def _record_tensor(self, draft: Draft, name: str, value: torch.Tensor, collection: str) -> None:
         custom = Collection.CUSTOM.value if collection == Collection.METRICS else collection
@@ -112,15 +124,14 @@ class Drafts:
         draft.labels.update({name: counts for name, counts in tally.labels.items() if counts})
         if tally.weighted:
             draft.scalar(Collection.LABELS, "weighted", 1.0)
-        if draft.mode is Mode.TRAIN:
+        if draft.mode is Mode.TRAIN and self._carried:
             carried, self._carried = self._carried, {}
-            _fill(draft.scalars, carried)
-        if not draft.empty:
+            for (collection, name), value in carried.items():
+                if name not in draft.scalars.get(collection, {}):
+                    self._record_number(draft, name, value, collection)
+        if draft.empty:
+            return
+        if not self._wrote:
+            self._wrote = self._may_write()
+        if self._wrote:
             self._session.submit(draft)
-
-
-def _fill(
-    scalars: dict[str, dict[str, float]], carried: Mapping[tuple[str, str], torch.Tensor]
-) -> None:
-    for (collection, name), value in carried.items():
-        scalars.setdefault(collection, {}).setdefault(name, float(value))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from trainwarden.errors import BadInputError, ConfigError
@@ -18,6 +19,7 @@ from trainwarden.hook.exits import EXITS, reason_of
 from trainwarden.hook.options import Options, options
 from trainwarden.hook.session import Session, say
 from trainwarden.hook.torch.modules import Roots
+from trainwarden.hook.torch.ranks import ranked
 from trainwarden.hook.torch.steps import Steps
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json
@@ -72,19 +74,19 @@ class Hook:
     def _record(
         self, session: Session, steps: Steps, name: str, value: Any, collection: str
     ) -> None:
-        known = _as_tensor(value)
-        if known is None or not name or len(str(name)) > 200 or known.is_complex():  # noqa: PLR2004 - as documented
+        known, text, group = _as_tensor(value), _as_text(name), _as_text(collection)
+        if known is None or not 0 < len(text) <= 200 or not group or known.is_complex():  # noqa: PLR2004 - as documented
             session.trouble(
                 BadInputError(
                     "record(name of 1 to 200 characters, number or tensor)",
-                    f"record({str(name)[:40]!r}, {type(value).__name__})",
+                    f"record({text[:40]!r}, {type(value).__name__})",
                 )
             )
             return
         known = known.detach()
         if isinstance(value, torch.Tensor) and known.numel() == 1:
             known = known.clone()
-        steps.drafts.record(str(name), known, str(collection), steps.mode)
+        steps.drafts.record(text, known, group, steps.mode)
 
     def loss(self, *args: Any, **kwargs: Any) -> Any:
         """Call the ``loss_fn`` given to ``watch`` and keep its value: for plain functions."""
@@ -135,15 +137,23 @@ class Hook:
 def _as_tensor(value: Any) -> torch.Tensor | None:
     """Return a number, tensor or array as a tensor, numbers exactly; None for anything else."""
     if isinstance(value, torch.Tensor):
-        return value
+        return None if is_lazy(value) or value.is_meta else value
     try:
         return (
             torch.tensor(value, dtype=torch.float64)
             if np.ndim(value) == 0
             else torch.as_tensor(value)
         )
-    except (TypeError, ValueError, RuntimeError):
+    except Exception:  # noqa: BLE001 - the user's ``__array__`` or ``__len__`` may raise anything
         return None
+
+
+def _as_text(value: Any) -> str:
+    """Return a name; empty if it cannot be read."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - the user's ``__str__`` may raise anything
+        return ""
 
 
 def watch(  # noqa: PLR0913 - one keyword for each documented option
@@ -218,12 +228,13 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     }
     try:
         settings, place = _settings(asked, job, out, strict=strict)
+        place = ranked(place)
         if place.worker:
             return Hook(None, None, loss_fn)  # data parallel: rank 0 has the same gradients
         session = _session(settings, place, _store, _limits)
         steps = Steps(session, _roots(model), _optimizers(optimizer), loss_fn)
-        session.on_stop, session.detach, session.prepare = on_stop, steps.detach, steps.settle
-        session.finish = steps.finish
+        session.on_stop = on_stop
+        session.connect(steps, steps.leftovers())
         EXITS.follow(session)
         session.guarded(steps.attach)
     except Exception as error:

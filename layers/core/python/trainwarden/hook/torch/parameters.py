@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.modules import Modules
-from trainwarden.hook.torch.views import dtype_name, view
+from trainwarden.hook.torch.views import View, dtype_name, view
 from trainwarden.model import Collection, FloatArray, TensorInfo
 from trainwarden.stats.catalog import COLUMNS, INDEX, WIDTH
 from trainwarden.stats.dtypes import Array
@@ -56,7 +56,8 @@ class _Parameter:
     weight_row: int = -1
     gradient_row: int = -1
     per_unit: bool = False
-    previous: Array | None = None
+    previous: Array | None = None  # of type ``dtype``
+    dtype: str = ""
 
 
 class Parameters:
@@ -159,8 +160,9 @@ class Parameters:
             if found is None:
                 continue
             array, previous = found.array, parameter.previous
-            if previous is not None and previous.shape != array.shape:
-                previous = None
+            if previous is not None and not _alike(parameter, found):
+                previous = parameter.previous = None  # bits of different types are no change
+            parameter.dtype = found.dtype
             tensors.append(Tensor(array, found.dtype, previous, None, parameter.per_unit))
             parameter.per_unit = False  # once is enough: rows of a matrix are told apart at first
             rows.append(parameter.weight_row)
@@ -176,7 +178,7 @@ class Parameters:
             array = arrays.get(parameter.weight_row)
             if array is None:
                 continue
-            if parameter.previous is None or parameter.previous.shape != array.shape:
+            if parameter.previous is None:
                 parameter.previous = array.copy(order="K")
             else:
                 np.copyto(parameter.previous, array)
@@ -193,12 +195,16 @@ class Parameters:
             draft.rows(np.array(rows), measure(tensors, scaling))
 
 
+def _alike(parameter: _Parameter, found: View) -> bool:
+    previous = parameter.previous
+    return (
+        previous is not None
+        and parameter.dtype == found.dtype
+        and previous.shape == found.array.shape
+    )
+
+
 def _unborn(tensor: torch.Tensor) -> bool:
     """Say whether a parameter has no values yet: lazy, or on the meta device."""
     lazy: bool = is_lazy(tensor)
     return lazy or tensor.is_meta
-
-
-def owned_by(optimizer: torch.optim.Optimizer) -> frozenset[int]:
-    """Return the ids of an optimizer's parameters."""
-    return frozenset(id(p) for group in optimizer.param_groups for p in group["params"])

@@ -9,12 +9,13 @@ A saved training step:
     optimizer post-hook     the draft is complete; ``record`` may still add to it
     next forward, or later  the draft is submitted
 
-Between saved steps there is one pre-hook on each root and two hooks on each optimizer.
+Between saved steps there is one pre-hook on each root, and two hooks on optimizers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,17 +27,22 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from trainwarden.errors import BadInputError
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.activations import Activations
 from trainwarden.hook.torch.batches import add_batch
-from trainwarden.hook.torch.callbacks import Callback
+from trainwarden.hook.torch.callbacks import Callback, Scripting
 from trainwarden.hook.torch.drafts import Drafts
 from trainwarden.hook.torch.losses import LOSS, LossReader, loss_in
 from trainwarden.hook.torch.modules import Modules, Roots
-from trainwarden.hook.torch.parameters import Parameters, owned_by
+from trainwarden.hook.torch.optimizers import Optimizers, owned_by
+from trainwarden.hook.torch.ownership import Ownership
+from trainwarden.hook.torch.parameters import Parameters
+from trainwarden.hook.torch.ranks import may_write
 from trainwarden.hook.torch.scaler import ScalerWatch
 from trainwarden.hook.torch.tally import Tally, batch_size
 from trainwarden.hook.torch.views import tensors_in
+from trainwarden.hook.torch.weak import weakly
 from trainwarden.model import Collection, Mode
 
 EAGER_WALKS = 4  # looks at the whole model without a reason, each at a saved step
@@ -49,7 +55,7 @@ class Steps:
     Args:
         session: Where drafts go.
         roots: Watched modules by prefix.
-        optimizers: The first one counts the steps; empty to find them when they step.
+        optimizers: The first one counts the steps; others are found when they step.
         loss_fn: Loss module or function; None to find the loss.
     """
 
@@ -62,26 +68,28 @@ class Steps:
     ) -> None:
         self.step, self.mode = session.options.schedule.start, Mode.TRAIN
         self._session = session
-        self._optimizers = list(optimizers)
-        self._given = bool(optimizers)
-        self._stepped: dict[int, int] = {id(optimizer): 0 for optimizer in optimizers}
-        self.drafts = Drafts(session)
+        self.drafts = Drafts(session, partial(may_write, session))
         self._eval_with_grad = self._trains_in_eval = self._saw_forward = False
         self._captured: set[int] = set()
         self._forwarded: set[str] = set()
         self._handles: list[Any] = []
         self._passing: dict[str, Any] = {}
         self._modules = Modules(roots)
+        self._optimizers = Optimizers(session, self._modules, optimizers)
+        self._hooked = weakref.WeakSet[Optimizer](optimizers)
+        self._scripting = Scripting()
         self._saves = 0
         self._owned = -1  # parameters of the optimizers at the last look
         self.parameters = Parameters(session, self._modules)
         self.activations = Activations(session, self._modules)
-        self.losses = LossReader(session, self._current_tally, self._label, loss_fn)
+        self.losses = LossReader(
+            session, self._current_tally, self._label, loss_fn, Ownership(roots.values())
+        )
         self.drafts.losses = self.losses
         self.scaler = ScalerWatch(
             session,
             scaled=self.losses.finder.scaled,
-            steps_of=lambda optimizer: self._stepped.get(id(optimizer)),
+            steps_of=self._optimizers.steps_of,
             skipped=self._skipped,
         )
 
@@ -91,17 +99,23 @@ class Steps:
         """Put the hooks in place and open the first step."""
         for prefix, root in self._modules.roots.items():
             before = Callback(self._session, partial(self._before_forward, prefix))
-            self._handles.append(root.register_forward_pre_hook(before, with_kwargs=True))
+            self._handles.append(before.hang(root.register_forward_pre_hook, with_kwargs=True))
         self._handles.extend(self.losses.attach())
         before_step = Callback(self._session, self._before_step)
         after_step = Callback(self._session, self._after_step)
-        for optimizer in self._optimizers:
+        for optimizer in self._hooked:  # after the user's own hooks, which may clip gradients
             self._handles.append(optimizer.register_step_pre_hook(before_step))
             self._handles.append(optimizer.register_step_post_hook(after_step))
-        if not self._optimizers:
-            self._handles.append(register_optimizer_step_pre_hook(before_step))
-            self._handles.append(register_optimizer_step_post_hook(after_step))
+        before_other = Callback(
+            self._session, partial(weakly(self._of_others), weakly(self._before_step))
+        )
+        after_other = Callback(
+            self._session, partial(weakly(self._of_others), weakly(self._after_step))
+        )
+        self._handles.append(register_optimizer_step_pre_hook(before_other))
+        self._handles.append(register_optimizer_step_post_hook(after_other))
         self.scaler.install()
+        self._scripting.install()
         self._open()
 
     def detach(self) -> None:
@@ -112,6 +126,22 @@ class Steps:
         self.activations.detach()
         self.losses.finder.stop()
         self.scaler.remove()
+        self._scripting.remove()
+
+    def leftovers(self) -> Callable[[], None]:
+        """Return what is to be done when the modules are gone, and this object with them."""
+        drafts, handles = self.drafts, self._handles
+        ends = (self.losses.finder.stop, self.scaler.remove, self._scripting.remove)
+
+        def leave() -> None:
+            for handle in handles:
+                handle.remove()
+            for end in ends:
+                end()
+            drafts.submit_pending()
+            drafts.finish_evaluation()
+
+        return leave
 
     def settle(self) -> None:
         """Submit what is complete: before a flush, at the end."""
@@ -126,6 +156,7 @@ class Steps:
 
     def _before_forward(self, prefix: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._saw_forward = True
+        self.losses.owner.called()
         self._enter(training=module.training)
         if self.mode is Mode.TRAIN and self.drafts.draft is None:
             return
@@ -148,7 +179,7 @@ class Steps:
             self.activations.attach(self.drafts.draft, prefix)
         if prefix not in self._passing:
             after = Callback(self._session, partial(self._after_forward, prefix))
-            self._passing[prefix] = module.register_forward_hook(after)
+            self._passing[prefix] = after.hang(module.register_forward_hook)
 
     def _enter(self, *, training: bool) -> None:
         """A batch begins, of training or of evaluation."""
@@ -165,11 +196,12 @@ class Steps:
         handle = self._passing.pop(prefix, None)
         if handle is not None:
             handle.remove()
+        self.losses.owner.returned(output)
         tally = self._current_tally()
         if tally is None:
             return
         tally.batches += 1
-        own = loss_in(output)
+        own = self._loss_in(output)
         if own is not None:
             tally.add(LOSS, own, batch_size(tensors_in(output)[1:]))
         elif self.losses.searching_functions:
@@ -191,6 +223,15 @@ class Steps:
             )
 
     # ---- losses and labels ----------------------------------------------------------------
+
+    def _loss_in(self, output: Any) -> torch.Tensor | None:
+        try:
+            return loss_in(output)
+        except Exception as error:  # noqa: BLE001 - a property of the user's may raise anything
+            self._session.trouble(
+                BadInputError("the model's output to have a loss or none", f"{error!r} from it")
+            )
+            return None
 
     def _current_tally(self) -> Tally | None:
         """Where losses go now; None if nothing is saved."""
@@ -228,22 +269,13 @@ class Steps:
         saved = self.drafts.open(self.step)
         self.losses.finder.watch_backward(on=saved and self.losses.searching)
 
-    def _watched(self, optimizer: Optimizer) -> bool:
-        if id(optimizer) in self._stepped:
-            return True
-        if self._given:
-            return False
-        ours = {id(p) for root in self._modules.roots.values() for p in root.parameters()}
-        if ours.isdisjoint(owned_by(optimizer)):
-            return False
-        self._optimizers.append(optimizer)
-        self._stepped[id(optimizer)] = 0
-        return True
+    def _of_others(self, act: Callable[..., None], optimizer: Optimizer, *_: Any) -> None:
+        if optimizer not in self._hooked:
+            act(optimizer)
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if not self._watched(optimizer):
+        if not self._optimizers.begin(optimizer):
             return
-        self._stepped[id(optimizer)] += 1
         self.drafts.submit_pending()
         if self.mode is Mode.EVAL and self.drafts.evaluation and self._eval_with_grad:
             # The loop trains in eval mode: what seemed an evaluation batch was this step's.
@@ -271,7 +303,7 @@ class Steps:
 
     def _look_around(self) -> None:
         """Find parameters that are new: at first, when optimizers got some, and now and then."""
-        owned = sum(len(group["params"]) for o in self._optimizers for group in o.param_groups)
+        owned = self._optimizers.learn()
         walks, self._saves = self._modules.walks, self._saves + 1
         if owned != self._owned or walks < EAGER_WALKS or self._saves % WALK_EVERY == 0:
             self._owned = owned
@@ -279,16 +311,17 @@ class Steps:
 
     def _share(self, optimizer: Optimizer) -> frozenset[int] | None:
         """Identities of the parameters to look at when this optimizer steps; None for all."""
-        if len(self._optimizers) == 1:
+        first, *rest = self._optimizers.known
+        if not rest:
             return None
-        if optimizer is not self._optimizers[0]:
+        if optimizer is not first:
             return owned_by(optimizer)
-        others = frozenset[int]().union(*(owned_by(other) for other in self._optimizers[1:]))
+        others = frozenset[int]().union(*(owned_by(other) for other in rest))
         return self.parameters.ids - others | owned_by(optimizer)
 
     def _describe(self, draft: Draft, optimizer: Optimizer) -> None:
         """Learning rates, and whether the modules are in training mode."""
-        position = self._optimizers.index(optimizer)
+        position = self._optimizers.position(optimizer)
         prefix = f"{position}." if position else ""
         if Collection.OPTIMIZER in self._session.options.collections:
             for i, group in enumerate(optimizer.param_groups):
@@ -297,7 +330,7 @@ class Steps:
             draft.scalar(Collection.OPTIMIZER, "train_mode", float(self._modules.training))
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._optimizers and optimizer is self._optimizers[0]:
+        if self._optimizers.end(optimizer):
             self.drafts.complete()
             self.step += 1
             self._open()
