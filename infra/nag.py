@@ -134,8 +134,8 @@ def _function(path: str, no_dlq: str) -> Iterator[Accepted]:
 
 def _training_policy(bucket: str) -> Iterator[Accepted]:
     reason = "A training role writes for any job it runs, and job names are not known beforehand."
-    for below in ("jobs/*", "jobs/*/control.json", "jobs/*/manifest.tw"):
-        yield Accepted("TrainingAccess/Policy", WILDCARD.format(f"{bucket}/{below}"), reason)
+    for below in ("control.json", "end/*", "manifest.tw", "steps/*", "tensors/*"):
+        yield Accepted("TrainingAccess/Policy", WILDCARD.format(f"{bucket}/jobs/*/{below}"), reason)
 
 
 def _state_machine(jobs: str, function: str) -> Iterator[Accepted]:
