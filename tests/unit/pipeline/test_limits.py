@@ -202,6 +202,11 @@ def test_a_process_keeps_no_more_tensors_than_fit_its_memory(
     for name in ("a", "b", "c"):
         known.remember(inbox.Kept(Manifest(name, "run-1", layout=WIDER)))
     assert [known.known(n, "run-1", sealed="") is not None for n in "abc"] == [False, True, True]
+    junk = {f"k{i}": "x" * 1_000 for i in range(100)}
+    known.remember(inbox.Kept(Manifest("c", "run-1", rules=junk, environment=junk, capture=junk)))
+    kept = known.known("c", "run-1", sealed="")
+    assert kept is not None
+    assert len(kept.manifest.to_bytes()) < 1_000
     large = Layout(tuple(TensorInfo(f"t{i}", "weights", (2,)) for i in range(9)))
     known.remember(inbox.Kept(Manifest("large", "run-1", layout=large)))
     assert known.known("large", "run-1", sealed="") is not None

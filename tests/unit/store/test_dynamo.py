@@ -11,7 +11,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from trainwarden.errors import BadInputError, ConflictError, RetryableError
+from trainwarden.errors import BadInputError, ConflictError, RetryableError, TooLargeError
 from trainwarden.store.dynamo import DynamoLedger
 from trainwarden.store.ports import Entry, EntryKind, JobRecord, JobStatus
 
@@ -137,7 +137,7 @@ def test_a_record_near_400_kb_is_refused_and_names_its_largest_part(
 ) -> None:
     rules = {"rules": {"Overfit": {"best": 1.0}, "DeadRelu": {"seen": noise(900_000)}}}
     with pytest.raises(
-        BadInputError, match=r"399360 .*the state of DeadRelu takes about \d{6}.*fewer tensors"
+        TooLargeError, match=r"399360 .*the state of DeadRelu takes about \d{6}.*fewer tensors"
     ):
         ledger.commit(replace(RECORD, rules=rules), entries)
     assert client.calls == []

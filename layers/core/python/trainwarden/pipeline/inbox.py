@@ -6,8 +6,10 @@ import hashlib
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
+from trainwarden.config import bounded
 from trainwarden.errors import BadInputError, KeyGrammarError, MalformedObjectError
 from trainwarden.model import Layout, Observation
 from trainwarden.pipeline.sealing import not_sealed
@@ -19,7 +21,7 @@ from trainwarden.wire.manifest import MAX_END_BYTES, MAX_MANIFEST_BYTES, End, Ma
 from trainwarden.wire.seal import fingerprint, is_sealed
 
 KNOWN_JOBS = 64  # layouts kept by a warm process
-KNOWN_TENSORS = 150_000  # rows of all of these, at about 2 KB each
+KNOWN_TENSORS = 100_000  # rows of all of these, at about 2 KB each
 STEP_LIMIT = 10**12  # keys of findings and of tensors have 12 digits
 _LOOKED_AT = 16  # of them, one by one
 _LATER_KEYS = 1_000  # looked through for the next object after a gap
@@ -92,9 +94,10 @@ class Inbox:
         return found
 
     def remember(self, kept: Kept) -> None:
-        """Keep an accepted manifest."""
-        job = kept.manifest.job
-        self._manifests[job] = kept
+        """Keep an accepted manifest, without what may be large and is read by people only."""
+        job, rules = kept.manifest.job, bounded(kept.manifest.rules)
+        small = replace(kept.manifest, environment={}, capture={}, rules=rules)
+        self._manifests[job] = kept._replace(manifest=small)
         self._manifests.move_to_end(job)
         sizes = [len(known.manifest.layout.tensors) for known in self._manifests.values()]
         while len(sizes) > 1 and (len(sizes) > KNOWN_JOBS or sum(sizes) > KNOWN_TENSORS):
