@@ -103,3 +103,17 @@ class Flaky:
 
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         return self.inner.keys(prefix, after=after)
+
+
+class Crashing(MemoryObjects):
+    """A store whose first so many ``put`` raise what no store should."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def put(self, key: str, body: bytes) -> None:
+        if self.times:
+            self.times -= 1
+            raise RecursionError("too deep")
+        super().put(key, body)

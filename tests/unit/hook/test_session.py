@@ -6,11 +6,12 @@ import logging
 import os
 import queue
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from tests.unit.hook.recording import LAZY, QUICK, Flaky, read
+from tests.unit.hook.recording import LAZY, QUICK, Crashing, Flaky, read
 from trainwarden.errors import BadInputError, TrainwardenError
 from trainwarden.hook.config import Place
 from trainwarden.hook.options import Options
@@ -34,6 +35,22 @@ def start(store: ObjectStore, options: Options | None = None, limits: Limits = L
         store=store,
         limits=limits,
     )
+
+
+@dataclass
+class Idle:
+    """Follows no loop."""
+
+    heard: list[str]
+
+    def detach(self) -> None:
+        self.heard.append("hooks")
+
+    def settle(self) -> None:
+        self.heard.append("settle")
+
+    def finish(self) -> None:
+        self.heard.append("finish")
 
 
 def save(session: Session, step: int) -> None:
@@ -87,7 +104,8 @@ def test_an_error_is_said_once_switches_capture_off_and_is_counted(
 ) -> None:
     store, taken_out = MemoryObjects(), list[str]()
     session = start(store)
-    session.detach = lambda: taken_out.append("hooks")
+    adapter = Idle(taken_out)
+    session.connect(adapter, taken_out.clear)
 
     def broken() -> None:
         raise ZeroDivisionError("a bug of ours")
@@ -181,3 +199,58 @@ def test_closing_twice_is_closing_once() -> None:
     end = read(store).end
     assert end is not None
     assert end.reason == "failed"
+
+
+def test_tables_of_a_draft_that_is_never_submitted_are_put_together() -> None:
+    store = MemoryObjects()
+    session = start(store)
+    rows = [session.row(TensorInfo(name, "custom")) for name in ("a", "b")]
+    draft = session.draft(0, Mode.TRAIN, 0)
+    for i in range(1000):
+        draft.rows(np.array([rows[i % 2]]), np.full((1, 32), float(i)))
+    assert len(draft.tables) <= 257
+    session.submit(draft)
+    session.close("finished")
+    stats = read(store).observations[0].stats
+    assert stats[:, 5].tolist() == [998.0, 999.0]
+
+
+def test_tensors_that_no_manifest_can_hold_are_left_out_and_the_others_recorded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryObjects()
+    session = start(store)
+    with caplog.at_level(logging.WARNING, "trainwarden"):
+        rows = [
+            session.row(TensorInfo(f"{i}{'ä' * 1000}", "weights", module="ö" * 1000))
+            for i in range(2000)
+        ]
+    assert rows[0] == 0
+    assert rows[-1] == -1
+    assert len(caplog.records) == 1
+    draft = session.draft(0, Mode.TRAIN, 0)
+    draft.rows(np.array([0, -1]), TABLE)
+    session.submit(draft)
+    assert session.close("finished")
+    assert len(read(store).manifest.layout.tensors) == max(rows) + 1
+
+
+def test_an_upload_that_is_given_up_ends_the_watch_in_the_training_thread() -> None:
+    store, heard = Crashing(10**6), list[str]()
+    session = start(store, limits=QUICK)
+    adapter = Idle(heard)
+    session.connect(adapter, heard.clear)
+    save(session, 0)
+    session.uploader._thread.join(30)
+    assert not session.active
+    assert heard == []
+    assert session.guarded(save, session, 1) is None
+    assert heard == ["hooks"]
+
+
+def test_strict_raises_why_the_upload_was_given_up() -> None:
+    session = start(Crashing(10**6), Options(strict=True), QUICK)
+    save(session, 0)
+    session.uploader._thread.join(30)
+    with pytest.raises(TrainwardenError, match="too deep"):
+        session.guarded(save, session, 1)

@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.hook.recording import LAZY, QUICK, Flaky, read
+from tests.unit.hook.recording import LAZY, QUICK, Crashing, Flaky, read
 from trainwarden.errors import BadInputError, RetryableError
-from trainwarden.hook.uploader import Limits, Uploader
+from trainwarden.hook.uploader import MAX_CRASHES, Limits, Uploader
+from trainwarden.hook.waiting import Waiting
 from trainwarden.model import Layout, Mode, Observation, TensorInfo
 from trainwarden.store.memory import MemoryObjects
 from trainwarden.store.ports import ObjectStore
@@ -315,3 +316,73 @@ def test_a_forked_child_uploads_nothing() -> None:
     assert uploader.close("finished", WAIT_S) is False
     uploader._pid = os.getpid()
     assert uploader.close("finished", WAIT_S)
+
+
+def test_an_error_nobody_thought_of_is_said_once_and_tried_again() -> None:
+    store, said = Crashing(MAX_CRASHES - 1), list[str]()
+    uploader = start(store, QUICK, said)
+    uploader.submit(observation(0))
+    assert uploader.flush(WAIT_S)
+    assert uploader.close("finished", WAIT_S)
+    assert len(said) == 2
+    assert "RecursionError('too deep')" in said[0]
+    assert said[1] == "the upload works again"
+    found = read(store)
+    assert found.steps == [0]
+    assert found.end is not None
+    assert found.end.counters["errors"] == MAX_CRASHES - 1
+
+
+def test_an_error_that_does_not_pass_ends_the_upload_and_nothing_waits_any_more() -> None:
+    said, given_up = list[str](), list[Exception]()
+    uploader = Uploader(
+        lambda: Crashing(10**6),
+        MANIFEST,
+        limits=QUICK,
+        report=said.append,
+        on_failure=given_up.append,
+    )
+    uploader.submit(observation(0))
+    uploader._thread.join(WAIT_S)
+    assert not uploader.alive
+    assert given_up == [uploader.error]
+    assert len(said) == 2
+    assert uploader.counters["errors"] == MAX_CRASHES
+    uploader.submit(observation(1))
+    assert len(uploader._waiting) == 0
+    assert uploader.close("finished", WAIT_S) is False
+
+
+def test_a_manifest_that_no_reader_takes_ends_the_upload_at_once() -> None:
+    store, said, given_up = MemoryObjects(), list[str](), list[Exception]()
+    uploader = Uploader(
+        lambda: store,
+        replace(MANIFEST, framework="x" * 10_000),
+        limits=QUICK,
+        report=said.append,
+        on_failure=given_up.append,
+    )
+    uploader.submit(observation(0))
+    uploader._thread.join(WAIT_S)
+    assert not uploader.alive
+    assert len(said) == len(given_up) == 1
+    assert "'framework'" in said[0]
+
+
+def test_labels_beyond_64_bits_cost_their_step_only() -> None:
+    store, said = MemoryObjects(), list[str]()
+    uploader = start(store, LAZY, said)
+    uploader.submit(observation(0))
+    uploader.submit(replace(observation(1), labels={"label/0": {2**64 - 1: 1}}))
+    uploader.submit(observation(2))
+    assert uploader.close("finished", WAIT_S)
+    assert read(store).steps == [0, 2]
+    assert read(store).dropped == {"unwritable": 1}
+
+
+def test_counts_are_added_up_while_nothing_can_be_sent() -> None:
+    waiting = Waiting(0)
+    for step in range(10_000):
+        waiting.push(observation(step))
+    assert len(waiting._news) <= 1001
+    assert waiting.news() == {"steps": 10_000}

@@ -47,6 +47,7 @@ class _Exits:
                 self._signal = signal.getsignal(signal.SIGTERM)
                 if self._signal is not None:  # None: installed from C, cannot be called from here
                     signal.signal(signal.SIGTERM, self._on_sigterm)
+        self.sessions = [other for other in self.sessions if not other.over]
         self.sessions.append(session)
 
     def forget(self, session: Session) -> None:

@@ -12,9 +12,11 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,13 +24,13 @@ from trainwarden.errors import TrainwardenError
 from trainwarden.hook.config import Place
 from trainwarden.hook.destination import open_store
 from trainwarden.hook.options import Options
+from trainwarden.hook.rows import Rows
 from trainwarden.hook.uploader import Limits, Uploader
 from trainwarden.model import (
     Channels,
     FloatArray,
     IntArray,
     Json,
-    Layout,
     Mode,
     Observation,
     TensorInfo,
@@ -36,10 +38,13 @@ from trainwarden.model import (
 from trainwarden.stats.catalog import WIDTH
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.control import Control
-from trainwarden.wire.manifest import MAX_TENSORS, Manifest
+from trainwarden.wire.manifest import Manifest
+from trainwarden.wire.names import MAX_COLLECTION_CHARS, writable
 
 logger = logging.getLogger("trainwarden")
 T = TypeVar("T")
+_MAX_TABLES = 256  # of one draft, before they are put together
+_MAX_SAID = 500  # messages remembered, so that each is said once
 
 
 def say(message: str) -> None:
@@ -67,11 +72,31 @@ class Draft:
     def rows(self, rows: IntArray, table: FloatArray) -> None:
         """Set rows (R,) of the layout to ``table`` (R, 32)."""
         self.tables.append((rows, table))
+        if len(self.tables) > _MAX_TABLES:  # a loop that records and never steps
+            last = {
+                row: stats
+                for many, tables in self.tables
+                for row, stats in zip(many.tolist(), tables, strict=True)
+            }
+            self.tables = [(np.array(list(last), dtype=np.int64), np.array(list(last.values())))]
 
     @property
     def empty(self) -> bool:
         """True if there is nothing to save."""
         return not (self.scalars or self.tables or self.channels or self.labels)
+
+
+class Adapter(Protocol):
+    """What follows the training loop for a session; it keeps the watched modules alive."""
+
+    def detach(self) -> None:
+        """Remove the hooks."""
+
+    def settle(self) -> None:
+        """Submit what is complete."""
+
+    def finish(self) -> None:
+        """Submit what is left."""
 
 
 class Session:
@@ -100,11 +125,10 @@ class Session:
         self.active = True
         self.stop_requested = False
         self.on_stop: Callable[[str], None] | None = None
-        self.detach: Callable[[], None] = lambda: None  # the adapter's way to remove its hooks
-        self.prepare: Callable[[], None] = lambda: None  # the adapter submits what is complete
-        self.finish: Callable[[], None] = lambda: None  # the adapter submits what is left
-        self._layout, self._rows = Layout(), dict[str, int]()
-        self._tensors: list[TensorInfo] = []
+        self._adapter: Callable[[], Adapter | None] = lambda: None
+        self._lost: TrainwardenError | None = None  # why the upload gave up, until it is acted on
+        self._told = False  # that it did
+        self._rows = Rows(self.say)
         self._said: set[str] = set()
         self._wall, self._monotonic = time.time(), time.monotonic()
         self._closing = threading.Lock()
@@ -131,7 +155,19 @@ class Session:
             limits=limits or Limits(pending_bytes=options.max_pending_bytes),
             report=self.say,
             on_control=self._control,
+            on_failure=self._upload_failed,
         )
+
+    def connect(self, adapter: Adapter, leftovers: Callable[[], object]) -> None:
+        """Work for ``adapter`` without keeping it alive.
+
+        Args:
+            adapter: Held weakly: a run whose modules nobody holds any more ends by itself.
+            leftovers: Called then, to submit what is complete and to take out what is not on the
+                modules; must not hold the adapter.
+        """
+        self._adapter = weakref.ref(adapter)
+        weakref.finalize(adapter, self._orphaned, leftovers).atexit = False
 
     # ---- what the adapter builds ----------------------------------------------------------
 
@@ -141,14 +177,7 @@ class Session:
 
     def row(self, info: TensorInfo) -> int:
         """Return the row of a tensor, a new one for a new name; -1 if the layout is full."""
-        row = self._rows.get(info.name)
-        if row is None:
-            if len(self._tensors) >= MAX_TENSORS:
-                self.say(f"only the first {MAX_TENSORS} tensors are captured")
-                return -1
-            row = self._rows[info.name] = len(self._tensors)
-            self._tensors.append(info)
-        return row
+        return self._rows.row(info)
 
     def draft(self, step: int, mode: Mode, mode_step: int) -> Draft:
         """Open the draft of a saved step."""
@@ -156,9 +185,8 @@ class Session:
 
     def submit(self, draft: Draft) -> None:
         """Hand a draft over for upload."""
-        if len(self._layout.tensors) != len(self._tensors):
-            self._layout = Layout(tuple(self._tensors))
-        stats = np.full((len(self._tensors) if draft.tables else 0, WIDTH), np.nan)
+        layout, named = self._rows.layout, self._rows.named
+        stats = np.full((len(layout.tensors) if draft.tables else 0, WIDTH), np.nan)
         for rows, table in draft.tables:
             kept = rows >= 0
             stats[rows[kept]] = table[kept]
@@ -168,11 +196,14 @@ class Session:
                 mode=draft.mode,
                 mode_step=draft.mode_step,
                 time=draft.time,
-                layout=self._layout,
+                layout=layout,
                 stats=stats,
-                scalars=draft.scalars,
-                channels=draft.channels,
-                labels=draft.labels,
+                scalars={
+                    writable(collection, MAX_COLLECTION_CHARS): named(values)
+                    for collection, values in draft.scalars.items()
+                },
+                channels=named(draft.channels),
+                labels=named(draft.labels),
                 workers=(self.place.worker,),
             )
         )
@@ -181,10 +212,11 @@ class Session:
 
     # ---- what may go wrong ----------------------------------------------------------------
 
-    def say(self, message: str) -> None:
-        """Warn the user, once for each message."""
-        if message not in self._said:
-            self._said.add(message)
+    def say(self, message: str, *, kind: str = "") -> None:
+        """Warn the user, once for each message, or for each kind of them."""
+        known = kind or message
+        if known not in self._said and len(self._said) < _MAX_SAID:
+            self._said.add(known)
             say(message)
 
     def trouble(self, error: TrainwardenError) -> None:
@@ -195,7 +227,11 @@ class Session:
 
     def guarded(self, function: Callable[..., T], *arguments: Any) -> T | None:
         """Call ``function``; its errors never reach the training loop, unless strict."""
-        if not self.active or self.pid != os.getpid():
+        if self.pid != os.getpid():
+            return None
+        if self._lost is not None:
+            self._leave()
+        if not self.active:
             return None
         return self._guard(function, *arguments)
 
@@ -218,6 +254,22 @@ class Session:
         )
         self.detach()
 
+    def _upload_failed(self, error: TrainwardenError) -> None:
+        """Capture is of no use any more; in the background thread."""
+        self.active, self._lost, self._told = False, error, True
+
+    def withdraw(self) -> None:
+        """Leave without a trace, as in a forked child: another process writes for the job."""
+        self.detach()
+        self.active, self.pid = False, -1
+
+    def _leave(self) -> None:
+        """Take the hooks out after the upload gave up; in the training thread."""
+        error, self._lost = self._lost, None
+        self.detach()
+        if self.options.strict and error is not None:
+            raise error
+
     def _control(self, control: Control) -> None:
         """Act on the cloud's advice; in the background thread."""
         if control.stop and not self.stop_requested:
@@ -228,11 +280,36 @@ class Session:
 
     # ---- the way out ----------------------------------------------------------------------
 
+    def detach(self) -> None:
+        """Remove the adapter's hooks."""
+        adapter = self._adapter()
+        if adapter is not None:
+            adapter.detach()
+
+    @property
+    def over(self) -> bool:
+        """True if nothing is left to be done, not even at the end of the process."""
+        return not self.active and not self.uploader.alive
+
+    def _orphaned(self, leftovers: Callable[[], object]) -> None:
+        """End without waiting: nobody holds the watched modules any more.
+
+        Called by the garbage collector, in whatever thread it runs, perhaps the uploader's.
+        """
+        if self.pid != os.getpid():
+            return
+        with suppress(Exception):  # strict or not, there is nobody to raise to
+            self._guard(leftovers)
+        self.active = False
+        self.uploader.end("finished")
+
     def flush(self, timeout_s: float) -> bool:
         """Submit what is complete and send it; True if it was stored in time."""
         if self.pid != os.getpid():
             return False
-        self.guarded(self.prepare)
+        adapter = self._adapter()
+        if adapter is not None:
+            self.guarded(adapter.settle)
         return self.uploader.flush(timeout_s)
 
     def close(self, reason: str, timeout_s: float | None = None) -> bool:
@@ -240,14 +317,16 @@ class Session:
         if self.pid != os.getpid() or not self._closing.acquire(blocking=False):
             return False
         try:
-            self.guarded(self.finish)
+            adapter = self._adapter()
+            if adapter is not None:
+                self.guarded(adapter.finish)
             self.active = False
             self.detach()
             wait = self.options.close_timeout_s if timeout_s is None else timeout_s
             ended = self.uploader.close(reason, wait)
         finally:
             self._closing.release()
-        if not ended:
+        if not ended and (self.options.strict or not self._told):
             why = self.uploader.error or "the time was not enough"
             text = f"the last saved steps could not be uploaded within {wait:g} s: {why}"
             self.trouble(TrainwardenError(text))

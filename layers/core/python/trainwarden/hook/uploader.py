@@ -31,6 +31,8 @@ from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.control import Control
 from trainwarden.wire.manifest import Manifest
 
+MAX_CRASHES = 8  # errors that nobody thought of, in a row, before the upload is given up
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -70,6 +72,7 @@ class Uploader:
         limits: When is sent, how much may wait.
         report: Told each kind of trouble once, in one sentence, and that it is over.
         on_control: Called in the background with a control document that changed.
+        on_failure: Called in the background when it gave up for good.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators, each named
@@ -83,6 +86,7 @@ class Uploader:
         limits: Limits | None = None,
         report: Callable[[str], None] = lambda _: None,
         on_control: Callable[[Control], None] | None = None,
+        on_failure: Callable[[TrainwardenError], None] = lambda _: None,
     ) -> None:
         self.counters: dict[str, int] = {}  # for the end object: since the start
         self.error: TrainwardenError | None = None  # the trouble of the moment
@@ -90,13 +94,14 @@ class Uploader:
         self._open_store, self._manifest, self._worker = open_store, manifest, worker
         self._continues, self._seal_key = continues, seal_key
         self._limits, self._report, self._on_control = limits or Limits(), report, on_control
+        self._on_failure = on_failure
         self._waiting = Waiting(self._limits.pending_bytes)
         self._tokens: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self._reason, self._over, self._hurried = "", False, False
         self._sender: Sender | None = None
         self._sending: Sending | None = None
         self._flushes: list[threading.Event] = []
-        self._failures, self._not_before = 0, 0.0
+        self._failures, self._crashes, self._not_before = 0, 0, 0.0
         self._flush_s, self._control_at = self._limits.first_flush_s, 0.0
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="trainwarden", daemon=True)
@@ -106,6 +111,8 @@ class Uploader:
 
     def submit(self, observation: Observation) -> None:
         """Hand over an observation; drops the oldest waiting ones if too much waits."""
+        if self._over:
+            return
         self._waiting.push(observation)
         # Waking the thread makes both wait for each other: only when it has something to do.
         if len(self._waiting) == 1 or self._full():
@@ -125,11 +132,15 @@ class Uploader:
 
     def close(self, reason: str, timeout_s: float) -> bool:
         """Send what waits and the end object; True if all of it was stored within ``timeout_s``."""
-        self._reason = self._reason or reason
-        self._tokens.put(None)
-        if self.alive:
+        self.end(reason)
+        if self.alive and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return self.stored_all
+
+    def end(self, reason: str) -> None:
+        """Send what waits and the end object, without waiting for it."""
+        self._reason = self._reason or reason
+        self._tokens.put(None)
 
     @property
     def job(self) -> str:
@@ -146,14 +157,39 @@ class Uploader:
     def _run(self) -> None:
         try:
             while not self._over:
-                self._wait()
-                self._work()
-        except Exception as error:  # noqa: BLE001 - the thread's outermost guard
-            self.error = TrainwardenError(f"upload crashed: {error!r}")
-            self._report(f"the upload stopped: {error!r}; training goes on unwatched")
+                self._turn()
         finally:
+            self._over = True
             self._waiting.clear()
             self._release(force=True)
+
+    def _turn(self) -> None:
+        try:
+            self._wait()
+            self._work()
+        except MalformedObjectError as error:  # of the manifest or the end: the same next time
+            self._give_up(error)
+        except Exception as error:  # noqa: BLE001 - the thread's outermost guard
+            self._crashed(error)
+
+    def _crashed(self, error: Exception) -> None:
+        """Try again after an error nobody thought of, but not for ever."""
+        self.counters["errors"] = self.counters.get("errors", 0) + 1
+        self._crashes += 1
+        if self._crashes >= MAX_CRASHES or (self._reason and self._hurried):
+            self._give_up(error)
+            return
+        if self.error is None:
+            self.error = TrainwardenError(f"upload failed: {error!r}")
+            self._report(f"an upload failed: {_told(error)}; training goes on, it is tried again")
+        self._pause(self._crashes)
+
+    def _give_up(self, error: Exception) -> None:
+        self._over = True
+        why = f"nothing of this run can be uploaded any more: {_told(error)}"
+        self.error = TrainwardenError(why)
+        self._report(f"{why}; training goes on unwatched")
+        self._on_failure(self.error)
 
     def _wait(self) -> None:
         """Sleep until there is something to do."""
@@ -200,6 +236,8 @@ class Uploader:
             elif now >= self._control_at:
                 self._control_at = now + self._limits.control_s
                 self._look_at_control()
+        except MalformedObjectError:
+            raise
         except (RetryableError, BadInputError) as error:
             self._failed(error)
 
@@ -236,7 +274,7 @@ class Uploader:
             dropped = self._waiting.news()
             try:
                 sending = sender.prepare(tuple(item.observation for item in taken), dropped)
-            except MalformedObjectError as error:
+            except (MalformedObjectError, ValueError, OverflowError) as error:
                 for reason, number in dropped.items():
                     self.count(reason, number)
                 if len(taken) == 1:
@@ -273,10 +311,8 @@ class Uploader:
     def _failed(self, error: RetryableError | BadInputError) -> None:
         self._failures += 1
         refused = isinstance(error, BadInputError)
-        pause = self._limits.retry_s * 2 ** min(self._failures - 1, 20)
         # What is refused may be allowed later (a policy, new credentials), but seldom in seconds.
-        pause = min(pause * (4 if refused else 1), self._limits.max_retry_s)
-        self._not_before = time.monotonic() + pause
+        self._pause(self._failures, 4 if refused else 1)
         self.counters["retries"] = self.counters.get("retries", 0) + 1
         if self._reason and self._hurried and refused:
             self._over = True  # refused at the very end: nothing will change while we wait
@@ -286,10 +322,14 @@ class Uploader:
                 f"nothing can be uploaded: {error}; training goes on, uploading is tried again"
             )
 
+    def _pause(self, failures: int, factor: int = 1) -> None:
+        pause = self._limits.retry_s * 2 ** min(failures - 1, 20) * factor
+        self._not_before = time.monotonic() + min(pause, self._limits.max_retry_s)
+
     def _recovered(self) -> None:
         if self.error is not None:
             self._report("the upload works again")
-        self.error, self._failures, self._not_before = None, 0, 0.0
+        self.error, self._failures, self._crashes, self._not_before = None, 0, 0, 0.0
 
     def _release(self, *, force: bool = False) -> None:
         """Let those go on who wait in ``flush``."""
@@ -297,3 +337,8 @@ class Uploader:
             for done in self._flushes:
                 done.set()
             self._flushes.clear()
+
+
+def _told(error: Exception) -> str:
+    """Return an error for a person; those of our own have their sentence already."""
+    return str(error) if isinstance(error, TrainwardenError) else repr(error)[:300]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from trainwarden.model import Observation
 
+_MAX_NEWS = 1000  # counts on their own before they are added up
 OVERHEAD_BYTES = 512  # header, scalars and Python objects of one observation, roughly
 
 
@@ -69,14 +71,17 @@ class Waiting:
 
     def count(self, reason: str, number: int = 1) -> None:
         """Count something that could not be saved; from any thread."""
+        if len(self._news) > _MAX_NEWS:  # nothing was sent for long
+            self._news.extend(self.news().items())
         self._news.append((reason, number))
 
     def news(self) -> dict[str, int]:
-        """Take what was counted since the last call, by reason; in the uploader's thread."""
+        """Take what was counted since the last call, by reason; from any thread."""
         found: dict[str, int] = {}
-        for _ in range(len(self._news)):
-            reason, number = self._news.popleft()
-            found[reason] = found.get(reason, 0) + number
+        with suppress(IndexError):  # another thread took the rest
+            for _ in range(len(self._news)):
+                reason, number = self._news.popleft()
+                found[reason] = found.get(reason, 0) + number
         return found
 
     def take(self, *, most: int, size: int) -> list[Item]:

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.callbacks import Patch
+from trainwarden.hook.torch.weak import weakly
 
 # The module's own call is seen by its hook. Its frame is two below the one that looks.
 _OF_MODULE = nn.ReLU.forward.__code__
@@ -32,7 +33,7 @@ class FunctionalRelus:
     """
 
     def __init__(self, session: Session, computed: Callable[[str, torch.Tensor], None]) -> None:
-        self._session, self._computed = session, computed
+        self._session, self._computed = session, weakly(computed)
         self._names: dict[str, list[str]] = {}
         self._prefix, self._position, self._learning, self._inside = "", 0, False, False
         self.after = ""  # path of the module that was entered last

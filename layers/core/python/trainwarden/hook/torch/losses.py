@@ -7,7 +7,7 @@ what ``backward()`` is called on, ``output.loss`` of the model, and the loss fun
 
 from __future__ import annotations
 
-import weakref
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,8 +19,10 @@ from torch.utils.hooks import RemovableHandle
 
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.callbacks import Callback, Patch
+from trainwarden.hook.torch.ownership import Ownership
 from trainwarden.hook.torch.tally import Tally, batch_size
 from trainwarden.hook.torch.views import tensors_in
+from trainwarden.hook.torch.weak import weakly
 from trainwarden.model import Mode
 
 LOSS = "loss"
@@ -47,7 +49,14 @@ _FUNCTIONS = (
     "triplet_margin_loss",
 )
 _WEIGHTS = ("weight", "pos_weight")  # arguments that weight classes
+_MAX_SCALED = 8  # losses scaled, but not yet called ``backward()`` on
 _CLASSIFIERS = frozenset(name for name in _FUNCTIONS if "entropy" in name or name == "nll_loss")
+
+
+class _Inside(threading.local):
+    """True in a thread that is in a loss function: those call each other."""
+
+    now = False
 
 
 class LossFinder:
@@ -57,16 +66,18 @@ class LossFinder:
         session: Guards what is ours around the calls of others.
         tally: Returns where losses go at the moment, None for nowhere.
         label: Told each loss function's target.
+        owner: Tells our losses from those of other models.
     """
 
     def __init__(
         self,
         session: Session,
         tally: Callable[[], Tally | None],
-        label: Callable[[Tally, Any], None],
+        label: Callable[[Tally, Any], object],
+        owner: Ownership,
     ) -> None:
         self._session, self._tally, self._label = session, tally, label
-        self._inside = False
+        self._owner, self._inside = owner, _Inside()
         self._scaled: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._backward = Patch(torch.autograd, "backward", self._around_backward)
         self._functions = [
@@ -95,53 +106,58 @@ class LossFinder:
 
     def scaled(self, loss: Any, result: Any) -> None:
         """Remember which loss GradScaler scaled, so that the true one is kept."""
-        if self._tally() is not None and isinstance(loss, torch.Tensor):
+        if self._owner.owns(loss) and self._tally() is not None:
             self._scaled.append((result, loss))
+            del self._scaled[:-_MAX_SCALED]
 
     def _around_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._session.guarded(self._started_backward, args[0] if args else kwargs.get("tensors"))
         return original(*args, **kwargs)
 
     def _started_backward(self, roots: Any) -> None:
-        tally = self._tally()
+        ours = [root for root in tensors_in(roots, 1) if self._owner.owns(root)]
+        tally = self._tally() if ours else None
         if tally is not None:
-            for root in tensors_in(roots, 1):
+            for root in ours:
                 tally.root(next((loss for scaled, loss in self._scaled if scaled is root), root))
-        self._scaled.clear()
+        if ours:
+            self._scaled.clear()
 
     def _around_function(
         self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        if self._inside:
+        if self._inside.now:
             return original(*args, **kwargs)
-        self._inside = True
+        self._inside.now = True
         try:
             result = original(*args, **kwargs)
         finally:
-            self._inside = False
+            self._inside.now = False
         target = args[1] if len(args) > 1 else kwargs.get("target")
         weights = [kwargs.get(key) for key in _WEIGHTS]
         if name in _CLASSIFIERS:
             weights += args[2:3]
-        if any(isinstance(weight, torch.Tensor) for weight in weights):
-            self._session.guarded(self._weighted)
-        self._session.guarded(
-            self._computed, name, args[:1] or (kwargs.get("input"),), target, result
-        )
+        weighted = any(isinstance(weight, torch.Tensor) for weight in weights)
+        inputs = args[:1] or (kwargs.get("input"),)
+        self._session.guarded(self._computed, name, inputs, target, result, weighted)
         return result
 
-    def _weighted(self) -> None:
-        tally = self._tally()
-        if tally is not None:
+    def _computed(
+        self,
+        name: str,
+        inputs: Sequence[Any],
+        target: Any,
+        result: Any,
+        weighted: bool,  # noqa: FBT001 - passed on by ``guarded``
+    ) -> None:
+        tally = self._tally() if self._owner.owns(result, inputs) else None
+        if tally is None:
+            return
+        if weighted:
             tally.weighted = True
-
-    def _computed(self, name: str, inputs: Sequence[Any], target: Any, result: Any) -> None:
-        tally = self._tally()
-        if tally is not None:
-            tally.add(name, result, batch_size(inputs))
-            if isinstance(result, torch.Tensor):
-                tally.results.append((name, weakref.ref(result)))
-            self._label(tally, target)
+        tally.add(name, result, batch_size(inputs))
+        tally.result(name, result)
+        self._label(tally, target)
 
 
 class LossReader:
@@ -152,6 +168,7 @@ class LossReader:
         tally: Returns where losses go at the moment, None for nowhere.
         label: Told each target.
         loss_fn: As given to ``watch``.
+        owner: Tells our losses from those of other models.
     """
 
     def __init__(
@@ -160,9 +177,12 @@ class LossReader:
         tally: Callable[[], Tally | None],
         label: Callable[[Tally, Any], None],
         loss_fn: Any,
+        owner: Ownership,
     ) -> None:
-        self._session, self._tally, self._label, self._loss_fn = session, tally, label, loss_fn
-        self.finder = LossFinder(session, tally, label)
+        self._session, self._loss_fn, self.owner = session, loss_fn, owner
+        # The loss module and torch's functions live on when the watched modules do not.
+        self._tally, self._label = weakly(tally), weakly(label)
+        self.finder = LossFinder(session, self._tally, self._label, owner)
         self.searching = True  # until the loss module was seen at work
         self.searching_functions = not isinstance(loss_fn, nn.Module)
         self._trusted = function_name(loss_fn)
@@ -175,6 +195,8 @@ class LossReader:
         return [self._loss_fn.register_forward_hook(Callback(self._session, self._called))]
 
     def _called(self, module: nn.Module, args: Sequence[Any], output: Any) -> None:
+        if not self.owner.owns(output, args[:1]):
+            return
         if self.searching:
             self.searching = self.searching_functions = False
             self.finder.stop()
@@ -188,8 +210,7 @@ class LossReader:
         """Add the result of a call of the loss function."""
         tally = self._tally()
         if tally is not None:
-            tally.losses = {LOSS: tally.losses.get(LOSS, [])}
-            tally.roots.clear()
+            tally.keep_only(LOSS)
             tally.add(LOSS, output, batch_size(args[:1]))
             if len(args) > 1:
                 self._label(tally, args[1])
@@ -206,7 +227,7 @@ class LossReader:
         objective = tally.objective()
         if mode is Mode.TRAIN and objective is not None:
             self._trained = True
-            alone = len(set(tally.sources)) == 1
+            alone = len(tally.sources) == 1
             self._trusted = tally.sources[0] if alone else None
         trusted = self._trusted
         if trusted is None and not self._trained and len(found) == 1:

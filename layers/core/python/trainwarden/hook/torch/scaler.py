@@ -11,6 +11,7 @@ import torch
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.callbacks import Patch
 from trainwarden.hook.torch.parameters import UNSCALED, Scaling
+from trainwarden.hook.torch.weak import weakly
 from trainwarden.stats.catalog import Flag
 
 # Before torch 2.3 there is only the one of CUDA.
@@ -48,7 +49,9 @@ class ScalerWatch:
         skipped: Callable[[Any], None],
     ) -> None:
         self._session = session
-        self._scaled, self._steps_of, self._skipped = scaled, steps_of, skipped
+        # Torch's class lives on when the watched modules do not.
+        self._scaled = scaled
+        self._steps_of, self._skipped = weakly(steps_of), weakly(skipped)
         self._scaler: Any = None
         self._skipping = False
         self._patches = (

@@ -16,18 +16,41 @@ from trainwarden.stats.dtypes import Array
 
 IGNORED = -100  # torch's default ignore_index
 MAX_CLASSES = 1000
+MAX_WAITING = 64  # losses that are kept as they are
+
+
+class _Sums:
+    """Sums of losses and weights, on the devices where the losses are: nothing waits for those."""
+
+    def __init__(self) -> None:
+        self._sums: dict[torch.device, torch.Tensor] = {}
+        self.weight = 0
+
+    def add(self, value: torch.Tensor, weight: int) -> None:
+        """Add ``weight`` times ``value``, one element."""
+        wide = torch.float32 if value.device.type == "mps" else torch.float64  # it has no doubles
+        with torch.no_grad():
+            part = value.to(wide).reshape(()) * weight
+            known = self._sums.get(value.device)
+            self._sums[value.device] = part if known is None else known + part
+        self.weight += weight
+
+    def parts(self) -> list[float]:
+        """Read the sums."""
+        return [float(value) for value in self._sums.values()]
 
 
 @dataclass
 class Tally:
     """Losses and labels of one saved step or one evaluation pass, before they are read.
 
-    Tensors are kept, not numbers: reading one would wait for an accelerator.
+    Tensors are kept, not numbers: reading one would wait for an accelerator. Only the last ones
+    are kept; those before are added up.
 
     Attributes:
         losses: Name of the loss → a value and the batch size for each call.
         roots: What ``backward()`` was called on.
-        sources: For each root, the loss function whose value it is alone; None if none is.
+        sources: The loss functions whose values alone the roots are; None if none is.
         results: What loss functions returned, by name.
         labels: Label tensor name → class → count.
         batches: Forward passes.
@@ -41,41 +64,63 @@ class Tally:
     labels: dict[str, dict[int, int]] = field(default_factory=dict)
     batches: int = 0
     weighted: bool = False
+    _sums: dict[str, _Sums] = field(default_factory=dict)
+    _root_sums: _Sums = field(default_factory=_Sums)
 
     def add(self, name: str, value: Any, weight: int) -> None:
         """Add one batch's loss; ``value`` may be unreduced."""
         if isinstance(value, torch.Tensor) and value.numel():
             # A copy: gradient accumulation often goes on with ``loss /= n``.
             seen = value.detach().to(torch.float32, copy=True)
-            self.losses.setdefault(name, []).append(
-                (seen if seen.numel() == 1 else seen.mean(), weight)
-            )
+            found = self.losses.setdefault(name, [])
+            found.append((seen if seen.numel() == 1 else seen.mean(), weight))
+            if len(found) > MAX_WAITING:
+                self._sums.setdefault(name, _Sums()).add(*found.pop(0))
+
+    def keep_only(self, name: str) -> None:
+        """Forget all losses but one, and what ``backward()`` was called on."""
+        self.losses = {name: self.losses.get(name, [])}
+        self._sums = {known: sums for known, sums in self._sums.items() if known == name}
+        self.roots.clear()
+        self._root_sums = _Sums()
 
     def mean(self, name: str) -> float | None:
         """Mean over the batches, weighted by batch size; None if there is none."""
         found = self.losses.get(name)
         if not found:
             return None
-        total = sum(weight for _, weight in found)
-        return math.fsum(float(value) * weight for value, weight in found) / total
+        before = self._sums.get(name) or _Sums()
+        total = before.weight + sum(weight for _, weight in found)
+        parts = [float(value) * weight for value, weight in found]
+        return _sum(before.parts() + parts) / total
+
+    def result(self, name: str, value: Any) -> None:
+        """Remember what a loss function returned, until ``backward()`` is called."""
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+            self.results.append((name, weakref.ref(value)))
+            del self.results[:-MAX_WAITING]
 
     def root(self, true: torch.Tensor) -> None:
         """Add what ``backward()`` is called on, without loss scaling."""
         if true.numel() != 1:
             return
         self.roots.append(true.detach().clone())
-        self.sources.append(
-            next((name for name, seen in self.results if _comes_from(true, seen())), None)
-        )
+        if len(self.roots) > MAX_WAITING:
+            self._root_sums.add(self.roots.pop(0), 1)
+        source = next((name for name, seen in self.results if _comes_from(true, seen())), None)
+        if source not in self.sources:
+            self.sources.append(source)
         self.results.clear()
 
     def objective(self) -> float | None:
         """Sum of everything ``backward()`` was called on since the last update."""
-        return math.fsum(float(root) for root in self.roots) if self.roots else None
+        if not self.roots:
+            return None
+        return _sum(self._root_sums.parts() + [float(root) for root in self.roots])
 
     def split_last(self) -> Tally:
         """Take the last batch out: it was no evaluation."""
-        last = Tally(roots=self.roots, sources=self.sources, batches=1)
+        last = Tally(roots=self.roots, sources=self.sources, batches=1, _root_sums=self._root_sums)
         for name, found in self.losses.items():
             if found:
                 last.losses[name] = [found.pop()]
@@ -83,6 +128,7 @@ class Tally:
             last.labels, self.labels = self.labels, {}
         self.losses = {name: found for name, found in self.losses.items() if found}
         self.roots, self.sources, self.batches = [], [], self.batches - 1
+        self._root_sums = _Sums()
         return last
 
     def count(self, name: str, target: Any) -> None:
@@ -96,6 +142,14 @@ class Tally:
                 counts[label] = counts.get(label, 0) + number
         if len(counts) > MAX_CLASSES:
             self.labels[name] = {}
+
+
+def _sum(values: list[float]) -> float:
+    """Add exactly; infinities of both signs make NaN, as in torch."""
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):
+        return sum(values)
 
 
 def classes_in(target: Any) -> tuple[list[int], list[int]] | None:
