@@ -12,6 +12,7 @@ from lambdas.jobs.handler import handler
 from tests.lambdas.conftest import Context, golden
 from tests.unit.pipeline.world import JOB, World, obs, training_job
 from trainwarden.store.ports import JobStatus, TrainingJob
+from trainwarden.wire.seal import fingerprint
 
 
 def change(**detail: Any) -> dict[str, Any]:
@@ -94,6 +95,16 @@ def test_where_the_event_leaves_tags_out_sagemaker_is_asked(world: World, contex
     assert handler(event, context)["done"] == "ignored"
     world.training.add(replace(training_job(), tags={"trainwarden:rules": "default"}))
     assert handler(event, context)["done"] == "opened"
+
+
+def test_what_the_seal_is_made_of_comes_from_the_description_not_from_the_event(
+    world: World, context: Context
+) -> None:
+    world.training.add(training_job(stop="allow", nonce="n1"))
+    event = change(HyperParameters={}, Tags={"trainwarden:stop": "allow"})
+    handler(event, context)
+    world.pipeline().notice(world.sagemaker_manifest(nonce="n1"))
+    assert world.progress()["sealed"] == fingerprint(world.seal)
 
 
 def test_a_misspelt_tag_still_makes_the_job_ours_so_that_it_can_be_told(

@@ -93,6 +93,8 @@ def test_the_runs_own_object_takes_the_place_of_a_forged_one_and_the_result_is_t
     assert world.record().rules == calm.record().rules
     assert world.record().watermarks == calm.record().watermarks
     assert world.record().progress["lost"] == 0
+    steps = [key for key in world.record().progress["refused"] if "/steps/" in key]
+    assert len(steps) == 1  # the record does not grow with each forged object
 
 
 def test_a_sealed_run_that_is_sick_may_be_stopped() -> None:

@@ -12,7 +12,7 @@ from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.inbox import Found, Inbox
 from trainwarden.pipeline.sealing import not_sealed, required_key
 from trainwarden.wire.codec import StepsObject
-from trainwarden.wire.keys import EndKey, StepsKey
+from trainwarden.wire.keys import EndKey, StepsKey, steps_prefix
 from trainwarden.wire.manifest import Manifest
 
 RESTARTS = "restarts"  # what the hook says was dropped when a worker was started anew
@@ -121,9 +121,21 @@ class Streams:
         # Nor is what somebody else put there: the run's own object takes its place.
         stream.forged = bool(found.forged)
         if stream.forged:
-            error = not_sealed("an object")
-            self.draft.reject_once("UNSEALED", str(key), error, found.forged, stream.worker)
+            self._tell_forged(stream, found.forged)
         return Found() if stream.hidden or stream.forged else found
+
+    def _tell_forged(self, stream: Stream, digest: str) -> None:
+        """Tell, once, of what somebody else put where the stream's next object belongs."""
+        draft, key = self.draft, str(self.key(stream))
+        earlier = steps_prefix(draft.record.job, stream.worker)
+        # Only the last key of a worker is kept: the record has to fit one item.
+        kept = {
+            at: seen
+            for at, seen in draft.progress.refused.items()
+            if at == key or not at.startswith(earlier)
+        }
+        draft.note(refused=kept)
+        draft.reject_once("UNSEALED", key, not_sealed("an object"), digest, stream.worker)
 
     @property
     def _layout(self) -> Layout | None:
