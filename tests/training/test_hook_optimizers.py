@@ -179,6 +179,24 @@ def test_an_optimizer_inside_another_one_makes_no_step_of_its_own(*, given: bool
     assert record(model, loop, outer if given else None, LOSS).steps == [0, 1, 2, 3]
 
 
+class Failing(torch.optim.SGD):
+    def step(self, *_: Any) -> Any:
+        raise MemoryError("no room for the state")
+
+
+def test_one_whose_step_failed_is_followed_by_its_replacement() -> None:
+    model = mlp()
+    first = Failing(model.parameters(), lr=0.1)
+
+    def loop(hook: Hook) -> None:
+        with pytest.raises(MemoryError):
+            train(model, first, LOSS, digits(), steps=1)
+        train(model, sgd(model), LOSS, digits(), steps=12)
+        assert hook.step == 4  # after eight that might have been steps inside the first one's
+
+    record(model, loop, first, LOSS)
+
+
 def test_optimizers_of_other_models_make_no_steps() -> None:
     model, other = mlp(), mlp(1)
     ours, theirs = sgd(model), sgd(other)

@@ -54,7 +54,7 @@ def test_of_spawned_processes_only_the_first_writes_and_every_step_is_judged(
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # the tests' own modules
-    spawn(_worker, (str(tmp_path), order), nprocs=2)
+    spawn(_worker, (str(tmp_path), order), nprocs=2)  # type: ignore[no-untyped-call]
     store = FolderObjects(tmp_path / "out")
     found = read(store)
     assert found.steps == [*range(STEPS)]

@@ -16,6 +16,7 @@ from trainwarden.hook.session import Session
 from trainwarden.hook.torch.modules import Modules
 
 PATIENCE = 100  # steps of an optimizer of other parameters, while the one that counts rests
+MAX_INNER = 8  # steps inside the step of another
 
 
 @dataclass
@@ -47,7 +48,8 @@ class Optimizers:
         self._rest = weakref.WeakKeyDictionary[Optimizer, int]()  # steps since the first one's last
         self._replaced = weakref.WeakSet[Optimizer]()
         self._foreign = weakref.WeakKeyDictionary[Optimizer, tuple[int, int]]()
-        self._inside: list[weakref.ref[Optimizer]] = []
+        self._inside: list[weakref.ref[Optimizer]] = []  # whose step has begun
+        self._inner = 0  # steps inside those, in a row
 
     @property
     def known(self) -> list[Optimizer]:
@@ -62,17 +64,22 @@ class Optimizers:
         """A step begins; True if the optimizer is one of the watched model."""
         if self._place(optimizer) is None and not self._found(optimizer):
             return False
+        self._leave(optimizer)  # its last step may have ended in an error
         self._inside.append(weakref.ref(optimizer))
+        self._inner = 0
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         self._pass_on(optimizer)
         return True
 
     def end(self, optimizer: Optimizer) -> bool:
         """A step is over; True if it is a step of the run."""
+        self._leave(optimizer)
+        return next(iter(self.known), None) is optimizer
+
+    def _leave(self, optimizer: Optimizer) -> None:
         inside = [ref() for ref in self._inside]
         if optimizer in inside:
             del self._inside[inside.index(optimizer) :]
-        return next(iter(self.known), None) is optimizer
 
     def position(self, optimizer: Optimizer) -> int:
         """Its number among those known; 0 counts the steps."""
@@ -109,9 +116,17 @@ class Optimizers:
         return True
 
     def _nested(self, optimizer: Optimizer) -> bool:
-        """Say whether it is stepped by another one that wraps it."""
+        """Say whether it is stepped by another one that wraps it.
+
+        A step that ended in an error seems to go on; too many inside it tell that it does not.
+        """
         wrapping = (ref() for ref in self._inside)
-        return any(one is not None and one is not optimizer for one in wrapping)
+        if not any(one is not None and one is not optimizer for one in wrapping):
+            return False
+        self._inner += 1
+        if self._inner > MAX_INNER:
+            self._inside.clear()
+        return bool(self._inside)
 
     def _same(self, place: _Place) -> int | None:
         """Return whose place it takes: that of the same parameters, or the last one's that died."""
