@@ -48,8 +48,13 @@ def test_every_command_of_the_readme_works(started: Cloud, folder: Path, command
         assert done.stderr == ""
         assert done.returncode == (1 if words[1] == "watch" else 0), done.stdout
         assert done.stdout.strip()
-    elif words[:2] == ["npx", "aws-cdk@2"]:
-        _cdk(words[2:], folder)
+    elif words[:3] == ["npx", "--yes", "aws-cdk@2"]:
+        _cdk(words[3:], folder)
+    elif words[:2] == ["pip", "wheel"]:
+        words = [str(folder / "dist") if word == "dist" else word for word in words[1:]]
+        subprocess.run([sys.executable, "-m", "pip", "--quiet", *words], check=True, cwd=ROOT)
+        (wheel,) = (folder / "dist").iterdir()
+        assert f"./{wheel.name}" in (ROOT / "README.md").read_text("utf-8")
     elif words[0] == "aws":
         _aws(started, words[1:])
     else:

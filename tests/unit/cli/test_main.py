@@ -5,8 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+import torch
+from torch import nn
 
+import trainwarden
+from trainwarden.cli import place
 from trainwarden.cli.main import main
 from trainwarden.rules import registry
 
@@ -61,6 +66,58 @@ def test_check_says_what_a_folder_should_hold(
     code, _, err = run(capsys, "check", str(tmp_path))
     assert code == 2
     assert "expected jobs/<job>/manifest.tw" in err
+
+
+def test_a_misspelt_rule_of_the_script_is_told_with_the_nearest_right_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainwarden.watch(
+        model, optimizer, job="misspelt", out=str(tmp_path), rules={"Overfitt": {}}
+    ):
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+    _, out, _ = run(capsys, "check", str(tmp_path))
+    assert "not understood: script" in out
+    assert "did you mean Overfit?" in out
+    [judged] = run_json(capsys, "check", str(tmp_path))
+    assert "Overfitt" in judged["problems"][0]
+    assert "Overfitt" in run(capsys, "verdicts", "misspelt", "--at", str(tmp_path))[1]
+
+
+def test_findings_of_a_rule_that_the_job_does_not_have_are_refused(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "findings", "sick", "--rule", "overfit", "--at", str(runs))
+    assert code == 2
+    assert "it has" in err
+    assert "Overfit" in err
+
+
+def test_explain_shows_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "explain", "StalledTrainingRule")
+    assert "Parameters" in out
+    assert "floor" in out
+
+
+def test_the_region_is_read_where_lambda_and_the_aws_cli_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    seen: list[str | None] = []
+
+    def outputs(session: boto3.Session, *_: object) -> dict[str, str]:
+        seen.append(session.region_name)
+        return {"TableName": "t", "BucketName": "b"}
+
+    monkeypatch.setattr(place, "stack_outputs", outputs)
+    found = place.resolve("aws", stack=None, region=None, profile=None)
+    assert seen == ["eu-west-3"]
+    assert found.client("s3").meta.region_name == "eu-west-3"
 
 
 def test_jobs_lists_runs_with_their_worst_verdict(

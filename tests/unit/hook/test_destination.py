@@ -57,6 +57,17 @@ def save(destination: Place, said: list[str]) -> bool:
     return session.close("finished", 30)
 
 
+@pytest.mark.usefixtures("aws")
+def test_the_region_is_read_where_sagemaker_and_the_aws_cli_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    store = open_store(place(f"s3://{BUCKET}"))
+    assert isinstance(store, S3Objects)
+    assert store._client.meta.region_name == "eu-west-3"
+
+
 def test_a_folder_is_a_folder(tmp_path: Path) -> None:
     store = open_store(place(str(tmp_path)))
     assert isinstance(store, FolderObjects)

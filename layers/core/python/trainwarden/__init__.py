@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainwarden.hook import Hook as Hook
     from trainwarden.hook import watch as watch
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "watch"]
+__all__ = ["Hook", "__version__", "watch"]
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, so that Lambda and the command line do not pay for the hook's imports.
-    if name == "watch":
-        from trainwarden.hook import watch
+    if name in {"Hook", "watch"}:
+        from trainwarden import hook
 
-        return watch
+        return getattr(hook, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from trainwarden.errors import NotFoundError
 from trainwarden.pipeline import check as judge
 from trainwarden.pipeline import jobs_in
 from trainwarden.rules import registry, runbook
+from trainwarden.rules._pages import page
 from trainwarden.store.folder import FolderObjects
 from trainwarden.store.ports import EntryKind, JobRecord
 
@@ -61,18 +62,30 @@ def verdicts(args: argparse.Namespace, out: Output) -> int:
     state = f"{record.status.value}{f' ({record.outcome})' if record.outcome else ''}"
     out.line(f"{record.job} on {place.title}: {state}")
     if out.as_json:
-        out.document({**views.job_row(record), "verdicts": rows})
+        problems = views.problems(record)
+        out.document({**views.job_row(record), "verdicts": rows, "problems": problems})
     else:
+        tell_problems(record, out)
         out.rows(rows, views.VERDICT_COLUMNS, "no rule has judged this job yet", detail="note")
         for entry in place.ledger.entries(args.job, EntryKind.ACTION):
-            out.line(f"action {entry.id}: {entry.body.get('result')} {entry.body.get('reason')}")
+            told = {key: entry.body.get(key) or "" for key in ("kind", "rule", "outcome", "reason")}
+            out.line("action {kind} for {rule}: {outcome} {reason}".format(**told).rstrip())
     return ISSUES if args.fail and views.has_issues(rows) else OK
+
+
+def tell_problems(record: JobRecord, out: Output) -> None:
+    """Say which settings were not understood; the rest of them works."""
+    for problem in views.problems(record):
+        out.line(f"not understood: {problem}")
 
 
 def findings(args: argparse.Namespace, out: Output) -> int:
     """List the evidence, step by step."""
     place = place_of(args)
-    load(place, args.job)
+    record = load(place, args.job)
+    known = [row["rule"] for row in views.verdict_rows(record)]
+    if args.rule and args.rule not in known:
+        raise NotFoundError(f"{args.job} has no rule {args.rule}: it has {', '.join(known)}")
     rows = views.finding_rows(place.ledger.entries(args.job, EntryKind.FINDING))
     if args.rule:
         rows = [row for row in rows if row["rule"] == args.rule]
@@ -90,12 +103,19 @@ def check(args: argparse.Namespace, out: Output) -> int:
             f"no recorded run lies in {args.folder}: expected jobs/<job>/manifest.tw, as "
             f"trainwarden.watch(model, optimizer, out={args.folder!r}) writes it"
         )
-    judged = {name: views.verdict_rows(judge(objects, name)) for name in names}
+    records = {name: judge(objects, name) for name in names}
+    judged = {name: views.verdict_rows(record) for name, record in records.items()}
     if out.as_json:
-        out.document([{"job": name, "verdicts": rows} for name, rows in judged.items()])
+        out.document(
+            [
+                {"job": name, "verdicts": rows, "problems": views.problems(records[name])}
+                for name, rows in judged.items()
+            ]
+        )
     else:
         for name, rows in judged.items():
             out.line(f"{name}:")
+            tell_problems(records[name], out)
             out.rows(rows, views.VERDICT_COLUMNS, "no rule has judged this run", detail="note")
     found = any(views.has_issues(rows) for rows in judged.values())
     return ISSUES if found and not args.exit_zero else OK
@@ -124,5 +144,5 @@ def explain(args: argparse.Namespace, out: Output) -> int:
         row = next(row for row in views.rule_rows() if row["rule"] == name)
         out.document({**row, "runbook": runbook(name), "doc": inspect.getdoc(registry()[name])})
     else:
-        out.markdown(runbook(name))
+        out.markdown(page(name))
     return OK

@@ -39,7 +39,7 @@ def doctor(args: argparse.Namespace, out: Output) -> int:
     try:
         place = place_of(args)
     except NotFoundError as exc:
-        checks = [Check("deployment", "fail", str(exc), "see the README, Deploy to AWS")]
+        checks = [Check("deployment", "fail", str(exc), "see the README, Use it on AWS")]
     else:
         checks = [*deployment(place), *(job(place, args.job) if args.job else ())]
     out.rows([found._asdict() for found in checks], COLUMNS, "nothing to check", detail="do")

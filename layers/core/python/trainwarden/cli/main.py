@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     listed = _add(verbs, "findings", commands.findings, where=True, job=True)
     listed.add_argument("--rule", help="of this rule only")
     followed = _add(verbs, "watch", watch.watch, where=True, job=True)
-    followed.add_argument("--interval", type=float, default=2.0, help="seconds between looks")
+    followed.add_argument("--interval", type=_seconds, default=2.0, help="seconds between looks")
     muted = _add(verbs, "mute", mute.mute, where=True, job=True)
     muted.add_argument("rule", nargs="?", help="only this rule; without it the whole job")
     muted.add_argument("--undo", action="store_true", help="announce again")
@@ -88,6 +88,13 @@ def _add(
     if job:
         parser.add_argument("job", help="name of the training job")
     return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 3600:  # noqa: PLR2004 - an hour
+        raise argparse.ArgumentTypeError(f"expected more than 0 and at most 3600, found {text}")
+    return seconds
 
 
 def _versions() -> str:

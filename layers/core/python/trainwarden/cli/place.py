@@ -112,6 +112,8 @@ def _aws(stack: str, region: str | None, profile: str | None) -> Place:
     import boto3
     from botocore.exceptions import ProfileNotFound
 
+    # boto3 itself reads AWS_DEFAULT_REGION only.
+    region = region or os.environ.get("AWS_REGION") or None
     try:
         session = boto3.Session(profile_name=profile, region_name=region)
     except ProfileNotFound as exc:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from trainwarden.cli.render import when
+from trainwarden.config import JobConfig
 from trainwarden.model import Json, Status, Verdict
 from trainwarden.pipeline import verdicts
 from trainwarden.rules import parameters, registry, runbook
@@ -57,6 +58,13 @@ def verdict_rows(record: JobRecord) -> list[dict[str, Json]]:
     ]
     order = {"IssuesFound": 0, "Error": 1, "InProgress": 2, "not evaluated": 3}
     return sorted(rows, key=lambda row: (order.get(str(row["status"]), 4), str(row["rule"])))
+
+
+def problems(record: JobRecord) -> list[str]:
+    """What in the job's configuration was not understood, a sentence each."""
+    if not record.config:
+        return []
+    return [str(problem) for problem in JobConfig.from_json(record.config).problems]
 
 
 def finding_rows(entries: Iterable[Entry]) -> list[dict[str, Json]]:

@@ -85,5 +85,5 @@ def sentence(event: Event) -> str:
     if kind == "finding":
         where = f" {event['tensor']}" if event["tensor"] else ""
         return f"step {event['step']} {event['rule']}{where}: {event['message']}"
-    rest = ", ".join(f"{key} {value}" for key, value in event.items() if key != "kind" and value)
-    return f"{kind}: {rest}"
+    told = {key: value for key, value in event.items() if key not in {"kind", "time"} and value}
+    return f"{kind}: " + ", ".join(f"{key} {value}" for key, value in told.items())

@@ -140,7 +140,8 @@ class Deployment:
             # More of them than processors only slow each other down.
             "evaluator_concurrency": str(max(2, os.cpu_count() or 1)),
         }
-        return [f"trainwarden.{key}={value}" for key, value in {**own, **self.context}.items()]
+        given = {key.removeprefix("trainwarden."): value for key, value in self.context.items()}
+        return [f"trainwarden.{key}={value}" for key, value in {**own, **given}.items()]
 
     def _environment(self, tools: Toolchain) -> dict[str, str]:
         home = self.server.state / "cdk-home"  # cdk keeps account ids by key in its home

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from trainwarden.errors import BadInputError
@@ -53,7 +54,9 @@ def _client(service: str) -> Any:
         retries={"mode": "standard", "total_max_attempts": 2},
     )
     with translated(f"make a client for {service}", permission=""):
-        session: Any = boto3.session.Session()  # its stubs know services by literals only
+        # boto3 itself reads AWS_DEFAULT_REGION only; Lambda, SageMaker and AWS's CLI know both.
+        region = os.environ.get("AWS_REGION") or None
+        session: Any = boto3.session.Session(region_name=region)  # stubs know literals only
         return session.client(service, config=settings)
 
 

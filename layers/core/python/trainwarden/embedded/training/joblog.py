@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ class JobLog:
         self._events: list[InputLogEventTypeDef] = []
         self._flushed_at = 0.0
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        if not client.describe_log_groups(logGroupNamePrefix=GROUP)["logGroups"]:
+        with suppress(client.exceptions.ResourceAlreadyExistsException):  # jobs start side by side
             client.create_log_group(logGroupName=GROUP)
         client.create_log_stream(logGroupName=GROUP, logStreamName=stream)
 

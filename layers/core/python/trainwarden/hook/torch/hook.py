@@ -204,7 +204,7 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         activation_modules: Regular expression of module paths whose outputs are activations; all
             modules that are activation functions.
         evaluation: Save each evaluation pass; True.
-        rules: Rules for this job, as in docs/configuration.md.
+        rules: Rules for this job, as in docs/job-configuration.md.
         on_stop: Called with the reason, from another thread, when the cloud asks to stop.
         strict: Raise on trouble and wait for uploads at the end.
         close_timeout_s: Longest wait for the last uploads at the end; 20.
