@@ -79,7 +79,8 @@ class ClassImbalance(CheckedRule[Json]):
             "Judge the model by per-class recall, not by accuracy.",
             "If the frequent class is padding, exclude it with ignore_index.",
         ),
-        "capture labels: pass loss_fn to trainwarden.watch(), its second input are the labels",
+        "capture class labels: pass loss_fn to trainwarden.watch(), whose second input are "
+        "labels of an integer type; a regression has none",
     )
 
     threshold_imbalance: float = param(10.0, "Largest over smallest class.", bounds=Bounds(gt=1))

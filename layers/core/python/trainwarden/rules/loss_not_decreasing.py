@@ -187,9 +187,10 @@ class LossNotDecreasing(CheckedRule[Json]):
             or was_lower
         ):
             return None
+        change = f"{abs(fallen):.1%} {'lower' if fallen >= 0 else 'higher'}"
         message = (
             f"the {name} is {level:.4g} after {steps} steps and was {start:.4g} at the start: "
-            f"{fallen:.1%} lower, where at least {least:.1%} was to be expected"
+            f"{change}, where at least {least:.1%} lower was to be expected"
         )
         return self._finding(state, obs, name, (level, start * (1 - least)), message)
 
