@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.pipeline.world import ARN, JOB, NAN, START, World, obs, training_job
+from trainwarden.cli.mute import muted
 from trainwarden.errors import NotFoundError, RetryableError
 from trainwarden.model import Layout, Status, TensorInfo
 from trainwarden.pipeline import Pipeline, Settings
@@ -38,6 +39,21 @@ def test_a_description_that_comes_first_opens_the_job_with_the_first_manifest() 
     pipeline.notice(world.sagemaker_manifest(rules={"Overfit": {}}))
     (told,) = world.events("Job Opened")
     assert told["rules"] == ["ExplodingTensor"]
+
+
+def test_a_job_that_a_person_muted_stays_muted_when_sagemaker_tells_of_it_again() -> None:
+    world = World()
+    pipeline = world.pipeline()
+    pipeline.notice(world.sagemaker_manifest())
+    pipeline.open_job(training_job(stop="allow"))
+    record = muted(world.record(), "ExplodingTensor", undo=False)
+    world.ledger.commit(replace(record, version=record.version + 1))
+    pipeline.open_job(training_job(stop="allow"))
+    pipeline.notice(world.steps(0, obs(0, NAN)))
+    (told,) = world.events("Verdict Changed")
+    assert (told["rule"], told["muted"], told["stop_requested"]) == ("ExplodingTensor", True, False)
+    back = muted(world.record(), "ExplodingTensor", undo=True)
+    assert list(back.config["muted"]) == []
 
 
 def test_a_description_that_never_comes_is_waited_for_two_minutes() -> None:

@@ -15,7 +15,7 @@ EVERY_RULE = "*"
 
 
 def mute(args: argparse.Namespace, out: Output) -> int:
-    """Announce nothing more of a job or of one of its rules (it is still judged)."""
+    """Neither announce nor stop a job for one or all of its rules (it is still judged)."""
     place = place_of(args)
     if place.session is None:
         raise BadInputError("a job on AWS or the embedded AWS", "a folder", "nothing announces it")
@@ -29,7 +29,7 @@ def mute(args: argparse.Namespace, out: Output) -> int:
             if attempt == ATTEMPTS - 1:
                 raise
     what = f"rule {args.rule} of {args.job}" if args.rule else args.job
-    out.line(f"{what} is {'announced again' if args.undo else 'muted'}; it is still judged")
+    out.line(f"{what} is {'announced again' if args.undo else 'muted: still judged, no stop'}")
     return OK
 
 

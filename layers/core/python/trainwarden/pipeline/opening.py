@@ -246,6 +246,8 @@ class Opening:
             return
         before = config.JobConfig.from_json(draft.record.config)
         after = self._resolved_from(training, draft.record.manifest.get("rules"))
+        # A person may have muted the running job since; SageMaker's next event must not undo it.
+        after = replace(after, muted=tuple(sorted({*before.muted, *after.muted})))
         if draft.progress.steps:
             after = replace(after, rules=before.rules)
         elif after.rules != before.rules:
