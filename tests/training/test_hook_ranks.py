@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def _worker(rank: int, folder: str, order: str) -> None:
     hook.record("late", 1.0)
     assert hook.active is (rank == 0)
     hook.close()
-    distributed.destroy_process_group()
+    os._exit(0)  # everything is stored; gloo's own teardown may hang on a busy machine
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
