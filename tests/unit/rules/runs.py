@@ -24,6 +24,56 @@ from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.reductions import EMPTY_ROW, channel_columns, row
 
 NAN, INF = float("nan"), float("inf")
+FACTS: dict[str, dict[str, float]] = {  # what the hook says of a sound step beside the tensors
+    "optimizer": {
+        "lr_0": 0.1,
+        "train_mode": 1.0,
+        "adaptive_0": 0.0,
+        "weight_decay_0": 0.0,
+        "momentum_0": 0.9,
+    },
+    "loop": {
+        "gradients_carried": 0.0,
+        "backward_passes": 1.0,
+        "stepped": 1.0,
+        "parameters": 6.0,
+        "parameters_without_optimizer": 0.0,
+        "parameters_without_gradient": 0.0,
+        "optimizer_tensors": 6.0,
+        "optimizer_tensors_foreign": 0.0,
+        "batchnorms": 1.0,
+        "batchnorms_in_eval": 0.0,
+        "dropouts": 0.0,
+        "dropouts_in_eval": 0.0,
+        "validation_in_training_mode": 0.0,
+    },
+    "objective": {
+        "cross_entropy.classes": 10.0,
+        "cross_entropy.rows_sum_to_one": 0.0,
+        "cross_entropy.log_rows_sum_to_one": 0.0,
+        "cross_entropy.inside_unit": 0.1,
+        "cross_entropy.broadcast": 0.0,
+        "cross_entropy.impossible_targets": 0.0,
+        "cross_entropy.target_min": 0.0,
+        "cross_entropy.target_max": 9.0,
+        "cross_entropy.accuracy": 0.7,
+    },
+    "batch": {
+        "input/0.samples": 64.0,
+        "input/0.features": 4.0,
+        "input/0.mean": 0.0,
+        "input/0.std": 1.0,
+        "input/0.feature_mean_max": 0.1,
+        "input/0.feature_std_max": 1.1,
+        "input/0.feature_std_min": 0.9,
+        "input/0.constant_features": 0.0,
+        "input/0.duplicated_features": 0.0,
+        "input/0.correlation_max": 0.3,
+        "input/0.shift": 0.1,
+        "output/0.batch_spread": 0.5,
+    },
+    "window": {"steps": 1.0, "nonfinite_losses": 0.0},
+}
 
 
 def tensor(

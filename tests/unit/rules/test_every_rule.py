@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.rules.runs import INF, NAN, Script, fold, matrices, tensor
+from tests.unit.rules.runs import FACTS, INF, NAN, Script, fold, matrices, tensor
 from trainwarden.model import Channels, Finding, Mode, Observation
 from trainwarden.rules import build, registry
 from trainwarden.stats.catalog import Flag
@@ -25,7 +25,9 @@ TENSORS = (
     tensor("input/0", "inputs"),
     tensor("empty", "weights", (0,)),
 )
-SAGEMAKER: dict[str, dict[str, Any]] = {
+OTHER: dict[
+    str, dict[str, Any]
+] = {  # what switches a rule to another meaning, if not meta.sagemaker
     "VanishingGradient": {"threshold": 1e-7},
     "UnchangedTensor": {"collection_names": "weights"},
     "LossNotDecreasing": {"num_steps": 3},
@@ -35,10 +37,14 @@ SAGEMAKER: dict[str, dict[str, Any]] = {
     "ClassImbalance": {"samples": 20},
     "ExplodingTensor": {"max_skipped": 2},
 }
-EVERY: list[tuple[str, dict[str, Any]]] = [(n, {}) for n in registry()] + [
-    (n, SAGEMAKER[n]) for n in registry()
+EVERY: list[tuple[str, dict[str, Any]]] = [
+    (name, given_)
+    for name, cls in registry().items()
+    for given_ in ({}, dict(cls.meta.sagemaker or {}), OTHER.get(name, {}))
+    if given_ or cls.meta.default
 ]
 VALUES = st.sampled_from([0.0, 1.0, 1.0, 1e-9, 1e3, -2.0, NAN, INF, -INF])
+FACT = st.sampled_from([0.0, 0.0, 1.0, 1.0, 0.5, 10.0, 1e-9, 1e9, -1.0, NAN, INF, -INF])
 LOSS = st.none() | st.sampled_from([2.3, 2.2, 0.5, 0.0, -1.0, 40.0, NAN, INF, -INF])
 
 
@@ -55,6 +61,9 @@ def runs(draw: st.DrawFn) -> list[Observation]:
         loss, skipped = draw(LOSS), draw(st.booleans())
         numbers = {"optimizer": {"lr_0": draw(st.sampled_from([0.0, 0.1, 0.2])),
                                  "found_inf": float(skipped)}}  # fmt: skip
+        for collection in draw(st.sets(st.sampled_from(sorted(FACTS)))):
+            told = draw(st.dictionaries(st.sampled_from(sorted(FACTS[collection])), FACT))
+            numbers[collection] = {**told, **numbers.get(collection, {})}
         run.append(
             script.step(
                 step,
@@ -79,7 +88,8 @@ def check(finding: Finding, obs: Observation) -> None:
     assert 0 <= finding.confidence <= 1
     assert finding.message
     assert finding.step == obs.step
-    known = {"", *obs.layout.names, *obs.labels, *obs.scalars.get("losses", {}), "loss"}
+    scalars = {name for named in obs.scalars.values() for name in named}
+    known = {"", *obs.layout.names, *obs.labels, *scalars, "loss"}
     assert finding.tensor in known
 
 
@@ -128,7 +138,7 @@ def test_a_healthy_run_is_quiet_and_inspected(name: str) -> None:
                 i,
                 {**values, "scale": 1.0, "frozen": 1.0, "input/0": 0.5},
                 loss=2.3 * 0.98**i + 0.1,
-                scalars={"optimizer": {"lr_0": 0.1}},
+                scalars={**FACTS, "window": {**FACTS["window"], "loss_mean": 2.3 * 0.98**i + 0.1}},
                 channels={RELU: Channels(np.array([9, 9, 0, 9]), 64)},
                 labels={"label/0": {0: 30, 1: 34}},
             )

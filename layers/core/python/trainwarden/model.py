@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -71,6 +71,12 @@ class Collection(_Word):
     LOSSES = "losses"
     METRICS = "metrics"
     OPTIMIZER = "optimizer"
+    LOOP = "loop"
+    OBJECTIVE = "objective"
+    BATCH = "batch"
+    WINDOW = "window"
+    BUFFERS = "buffers"
+    HISTORY = "history"
     CUSTOM = "custom"
 
 
@@ -180,6 +186,7 @@ class Observation:
         labels: Label tensor name → label value → count within this step's batch.
         workers: Ranks merged into this observation.
         partial: True if a worker that should have sent this step did not.
+        memo: What rules share in judging this observation: each statistic is computed once.
     """
 
     step: int
@@ -193,6 +200,7 @@ class Observation:
     labels: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     workers: tuple[int, ...] = (0,)
     partial: bool = False
+    memo: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def captured(self, collection: str) -> IntArray:
         """Rows of ``collection`` captured at this step, (T,) int64."""
@@ -276,6 +284,10 @@ class RuleMeta:
         needs: Every statistic the rule reads.
         remedies: What to try, most likely first.
         capture: How to capture what it needs, said when it inspected nothing.
+        explains: Names of rules whose findings are symptoms of this one: they are told as one.
+        default: Evaluated without being asked for; False for rules that need a parameter.
+        sagemaker: SageMaker's documented defaults, with which the rule has SageMaker's meaning;
+            None where SageMaker Debugger has no such rule.
     """
 
     code: str
@@ -285,6 +297,9 @@ class RuleMeta:
     needs: tuple[Need, ...]
     remedies: tuple[str, ...]
     capture: str
+    explains: tuple[str, ...] = ()
+    default: bool = True
+    sagemaker: Mapping[str, Json] | None = None
 
 
 class Rule(Generic[S]):

@@ -201,11 +201,20 @@ def statistic(name: str) -> Statistic:
 def column(obs: Observation, need: Need) -> Column:
     """Return one statistic of every tensor of a collection captured at this step, by row.
 
-    The statistic ``value`` gives the collection's scalars, their rows -1.
+    The statistic ``value`` gives the collection's scalars, their rows -1. Computed once for an
+    observation, however many rules ask: do not write into it.
 
     Raises:
         ConfigError: the statistic is unknown.
     """
+    known = obs.memo.get(need)
+    if known is None:
+        known = obs.memo[need] = _column(obs, need)
+    found: Column = known
+    return found
+
+
+def _column(obs: Observation, need: Need) -> Column:
     if need.stat == VALUE:
         scalars = obs.scalars.get(str(need.collection), {})
         values = np.array(list(scalars.values()), dtype=np.float64)
