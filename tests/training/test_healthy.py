@@ -30,7 +30,7 @@ def core() -> Iterator[Any]:
     yield found
     torch.set_num_threads(threads)
     sys.path[:] = path
-    for name in {"core", *(p["module"].partition(":")[0] for p in PROGRAMS)} - before:
+    for name in {"core", "programs", *(p["module"].partition(":")[0] for p in PROGRAMS)} - before:
         sys.modules.pop(name, None)
 
 
