@@ -1,0 +1,61 @@
+"""Scalar facts of an observation, and suspicions that must last before they are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from trainwarden.model import Json, Observation
+
+
+def fact(obs: Observation, collection: str, name: str) -> float:
+    """Return a scalar; NaN if it is not known, so that no comparison with it holds."""
+    found = obs.scalars.get(collection)
+    return math.nan if found is None else found.get(name, math.nan)
+
+
+def functions(obs: Observation) -> Mapping[str, Mapping[str, float]]:
+    """Return what is known of each loss function: ``cross_entropy`` → fact → value."""
+    known: Mapping[str, Mapping[str, float]] | None = obs.memo.get("functions")
+    if known is None:
+        found: dict[str, dict[str, float]] = {}
+        for name, value in obs.scalars.get("objective", {}).items():
+            function, _, what = name.rpartition(".")
+            found.setdefault(function, {})[what] = value
+        known = obs.memo["functions"] = found
+    return known
+
+
+def learning_rates(obs: Observation) -> list[float]:
+    """Learning rates of all groups of all optimizers that stepped."""
+    return [
+        value
+        for name, value in obs.scalars.get("optimizer", {}).items()
+        if name.rpartition(".")[2].startswith("lr_")
+    ]
+
+
+def several_optimizers(obs: Observation) -> bool:
+    """Say whether more than one optimizer stepped: players of a game, or parts of a model."""
+    return any(
+        name.endswith("lr_0") and name != "lr_0" for name in obs.scalars.get("optimizer", {})
+    )
+
+
+def skipped(obs: Observation) -> bool:
+    """Say whether GradScaler skipped this step."""
+    return fact(obs, "optimizer", "found_inf") > 0
+
+
+def suspicions(kept: Json, step: int, kinds: Iterable[str]) -> dict[str, Json]:
+    """Extend what is suspected, kind → [first step, saved steps in a row]; forget the others."""
+    found: dict[str, Json] = {}
+    for kind in kinds:
+        since, count = kept.get(kind, (step, 0))
+        found[kind] = [min(since, step), count + 1]
+    return found
+
+
+def rounded(value: float) -> float | None:
+    """Four significant digits for evidence; None for what is no number."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -1,0 +1,278 @@
+"""LOP002 OptimizerNotStepping: the training loop runs, and the model stays as it was.
+
+**Why it hurts.** Forward and backward passes cost all the time of training and teach nothing. It
+looks like a learning rate that is too low, and no learning rate helps.
+
+**How it is computed.** From what the hook sees of the loop, over ``patience`` saved steps in a row;
+evidence.kind says what it is:
+
+* *step_missing*: gradients are computed and thrown away, no optimizer ever steps and no weight
+  moves; or as many evaluation passes have come, with training in between, before any step;
+* *zeroed_before_step*: the gradients are thrown away between backward() and step(), which finds
+  none;
+* *foreign_tensors*: at least 90 % of the optimizer's tensors are not the model's, and at least 90 %
+  of the model's are in no optimizer, get gradients and do not move;
+* *output_layer_left_out*: the last layer is in no optimizer and does not move, though its gradient
+  is not 0 and other layers move;
+* *zero_learning_rate*: every learning rate is 0 and never was anything else, for ``min_steps``;
+* *no_change*: no float32 or float64 weight matrix changes in one bit over ``min_steps`` steps,
+  though learning rate and gradients are large enough to be seen in the weights: over a millionth of
+  their mean |weight| (unit: the weight's own).
+
+Steps that GradScaler skipped are passed over.
+
+**Remedy.** Call optimizer.step() after backward() and zero_grad() before it; build the optimizer
+from the parameters of the very model that is trained, after it was moved, wrapped or copied.
+
+**False alarms to expect.** A loop that only measures gradients. Parts trained by an optimizer that
+is not torch's, if their weights are not captured.
+
+**Missing data.** Without the collections loop and optimizer the kinds that need them are not
+looked for. bfloat16 and float16 weights that round updates away are NUM002's business.
+
+**Source.** TrainCheck and TheDeepChecker check step() and the optimizer's tensors as invariants.
+A millionth: 8 times the spacing of float32 numbers (2**-23).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwarden.model import (
+    Finding,
+    FloatArray,
+    IntArray,
+    Json,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules._facts import fact, learning_rates, skipped, suspicions
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._selection import gradient_of, here, weight_matrices
+from trainwarden.stats.catalog import INDEX
+
+_CHANGE, _MIN, _MAX, _ABS = (INDEX[c] for c in ("u_maxabs", "min", "max", "sum_abs"))
+_MOST = 0.9  # of the tensors: a shared embedding or a loss with parameters of its own may be left
+_VISIBLE = 1e-6  # update over mean |weight| that float32 cannot round away
+_EXACT = frozenset({"float32", "float64"})
+_TOLD = {
+    "step_missing": "gradients are computed and thrown away, no optimizer has taken one step",
+    "zeroed_before_step": (
+        "the gradients are thrown away between backward() and optimizer.step(), which finds none"
+    ),
+    "foreign_tensors": (
+        "the optimizer holds other tensors than the model's: {foreign:.0f} of its {held:.0f} are "
+        "foreign, and {left:.0f} of the model's {own:.0f} are in no optimizer"
+    ),
+    "output_layer_left_out": (
+        "the last layer is in no optimizer and does not move, though its gradient is not 0"
+    ),
+    "zero_learning_rate": "every learning rate is 0 and was never anything else",
+    "no_change": (
+        "no weight changes in one bit, though learning rate and gradients are large enough: "
+        "the steps are taken on other tensors, or undone"
+    ),
+}
+_REMEDIES = {
+    "step_missing": ("Call optimizer.step() after each backward().",),
+    "zeroed_before_step": ("Call optimizer.zero_grad() before backward(), not after it.",),
+    "zero_learning_rate": ("Check the scheduler: its factor is 0 from the start.",),
+    "output_layer_left_out": ("Give the optimizer the parameters of the last layer too.",),
+}
+
+
+class _Weights(NamedTuple):
+    """What the trainable weight matrices did since the saved step before."""
+
+    rows: IntArray
+    change: FloatArray  # (T,) largest |change|, NaN where there is nothing to compare with
+    pushed: npt.NDArray[np.bool_]  # (T,) the gradient is there and not 0
+
+    @property
+    def moved(self) -> bool:
+        return bool((self.change > 0).any())
+
+    @property
+    def rest(self) -> bool:
+        return bool(self.rows.size) and bool((self.change == 0).all())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerNotStepping(CheckedRule[Json]):
+    """Fire when the loop runs and the optimizer does not move the model."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "LOP002",
+        "OptimizerNotStepping",
+        Severity.ERROR,
+        Tier.CRITICAL,
+        (Need("loop", "value"),),
+        (
+            "Build the optimizer from the parameters of the very model that is trained.",
+            "Call optimizer.zero_grad(), loss.backward() and optimizer.step() in this order.",
+            "Check that nothing loads or copies old weights back after the step.",
+        ),
+        "capture the collections loop and optimizer; trainwarden.watch() does so by default",
+        explains=(
+            "Collapse",
+            "InitialLoss",
+            "LearningRateTooLow",
+            "LossNotDecreasing",
+            "MissingGradient",
+            "StalledTrainingRule",
+            "UnchangedTensor",
+            "VanishingGradient",
+            "WeightUpdateRatio",
+        ),
+    )
+
+    patience: int = param(3, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=2))
+    min_steps: int = param(
+        20, "Steps without a learning rate or a change.", "steps", bounds=Bounds(ge=1)
+    )
+
+    def start(self) -> Json:
+        """Nothing is suspected."""
+        return {"kept": {}, "told": False, "passes": 0, "moving": False, "rated": False}
+
+    def inspects(self, obs: Observation) -> bool:
+        """A training step of which the loop or the learning rate is known."""
+        return obs.mode is Mode.TRAIN and bool(obs.scalars.get("loop") or learning_rates(obs))
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Extend what is suspected; tell the first kind that lasted."""
+        if state["told"]:
+            return state, ()
+        if obs.mode is not Mode.TRAIN:
+            return self._without_steps(state, obs)
+        if skipped(obs):
+            return {**state, "passes": -1, "moving": False}, ()
+        weights = _weights(obs)
+        rates = learning_rates(obs)
+        kept = suspicions(state["kept"], obs.step, self._kinds(state, obs, weights, rates))
+        state = {
+            "kept": kept,
+            "told": False,
+            "passes": -1 if fact(obs, "loop", "stepped") != 0 else state["passes"],
+            "moving": _visible(obs, weights, rates),
+            "rated": state["rated"] or any(rate != 0 for rate in rates),
+        }
+        for kind, (since, count) in kept.items():
+            slow = kind in {"zero_learning_rate", "no_change"}
+            if count >= self.patience and (not slow or obs.step - since >= self.min_steps):
+                told = self._finding(obs, kind, since, count, weights)
+                return {**state, "kept": {}, "told": True}, [told]
+        return state, ()
+
+    def _kinds(
+        self, state: Json, obs: Observation, weights: _Weights, rates: list[float]
+    ) -> Iterator[str]:
+        stepped = fact(obs, "loop", "stepped")
+        if stepped == 0:
+            if not weights.moved:
+                yield "step_missing"
+            return
+        held, foreign = (
+            fact(obs, "loop", f) for f in ("optimizer_tensors", "optimizer_tensors_foreign")
+        )
+        own, left = (fact(obs, "loop", f) for f in ("parameters", "parameters_without_optimizer"))
+        pushed = bool(weights.pushed.any())
+        if fact(obs, "loop", "gradients_discarded") >= 1 and not weights.moved:
+            bare = fact(obs, "loop", "parameters_without_gradient")
+            if (bare >= held - foreign > 0) or (weights.rows.size and not pushed):
+                yield "zeroed_before_step"
+        if 0 < _MOST * held <= foreign and 0 < _MOST * own <= left:
+            if pushed and not weights.moved:
+                yield "foreign_tensors"
+        elif left >= 1 and _head_rests(obs, weights):
+            yield "output_layer_left_out"
+        if rates and not any(rates) and not state["rated"]:
+            yield "zero_learning_rate"
+        elif state["moving"] and weights.rest and pushed:
+            yield "no_change"
+
+    def _without_steps(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Count evaluation passes before the first step; training batches end each of them."""
+        if obs.mode is not Mode.EVAL or state["passes"] < 0:
+            return state, ()
+        passes = state["passes"] + 1
+        if passes < self.patience:
+            return {**state, "passes": passes}, ()
+        message = (
+            f"{passes} evaluation passes have come, with training batches between them, and no "
+            "optimizer has taken one step"
+        )
+        evidence = {"kind": "step_missing", "passes": passes}
+        found = Finding(
+            obs.step, "", float(passes), float(self.patience), message, obs.step, evidence,
+            _REMEDIES["step_missing"],
+        )  # fmt: skip
+        return {**state, "kept": {}, "told": True}, [found]
+
+    def _finding(
+        self, obs: Observation, kind: str, since: int, count: int, weights: _Weights
+    ) -> Finding:
+        names = ("optimizer_tensors", "optimizer_tensors_foreign", "parameters",
+                 "parameters_without_optimizer", "parameters_without_gradient")  # fmt: skip
+        known = {name: fact(obs, "loop", name) for name in names}
+        held, foreign, own, left, _ = known.values()
+        why = _TOLD[kind].format(held=held, foreign=foreign, own=own, left=left)
+        head = kind == "output_layer_left_out"
+        name = obs.layout.names[int(weights.rows[-1])] if head else ""
+        evidence = {
+            "kind": kind,
+            "saved_steps": count,
+            **{name: value for name, value in known.items() if math.isfinite(value)},
+        }
+        message = f"over {count} saved steps since step {since} {why}"
+        value, limit = float(count), float(self.patience)
+        remedies = _REMEDIES.get(kind, ())
+        return Finding(obs.step, name, value, limit, message, since, evidence, remedies)
+
+
+def _weights(obs: Observation) -> _Weights:
+    rows = here(obs, weight_matrices(obs.layout))
+    if not rows.size:
+        return _Weights(rows, np.empty(0), np.empty(0, dtype=np.bool_))
+    gradients = gradient_of(obs.layout)[rows]
+    gradients[gradients >= obs.stats.shape[0]] = -1
+    ends = obs.stats[gradients][:, (_MIN, _MAX)]
+    pushed = (gradients >= 0) & ((ends[:, 0] < 0) | (ends[:, 1] > 0))
+    return _Weights(rows, obs.stats[rows, _CHANGE], pushed)
+
+
+def _head_rests(obs: Observation, weights: _Weights) -> bool:
+    """Say whether the last matrix rests though pushed, and all that moves lies before it."""
+    if not weights.rows.size or weights.change[-1] != 0 or not weights.pushed[-1]:
+        return False
+    depth = obs.layout.tensors[int(weights.rows[-1])].depth
+    moving = [obs.layout.tensors[row].depth for row in weights.rows[weights.change > 0].tolist()]
+    return bool(moving) and max(moving) < depth
+
+
+def _visible(obs: Observation, weights: _Weights, rates: list[float]) -> bool:
+    """Say whether the step to come must be seen in at least half of the matrices."""
+    positive = [rate for rate in rates if rate > 0]
+    if not weights.rows.size or len(positive) < len(rates) or not positive:
+        return False
+    if any(obs.layout.tensors[row].dtype not in _EXACT for row in weights.rows.tolist()):
+        return False
+    rate = min(positive)
+    gradients = gradient_of(obs.layout)[weights.rows]
+    ends = np.abs(obs.stats[gradients][:, (_MIN, _MAX)]).max(axis=1)
+    if fact(obs, "optimizer", "adaptive_0") > 0:
+        ends = np.ones(ends.size)
+    stats = obs.stats[weights.rows]
+    with np.errstate(all="ignore"):
+        seen = weights.pushed & (rate * ends > _VISIBLE * stats[:, _ABS] / stats[:, 0])
+    return bool(2 * np.count_nonzero(seen) >= seen.size)
