@@ -29,7 +29,7 @@ import torch
 import trainwarden
 from trainwarden.engine import RuleSpec, replay
 from trainwarden.model import Finding, Json, Observation
-from trainwarden.rules import registry
+from trainwarden.rules import names
 from trainwarden.store.memory import MemoryObjects
 from trainwarden.wire import codec, keys
 from trainwarden.wire.manifest import Manifest
@@ -107,7 +107,7 @@ def observations(store: MemoryObjects) -> Iterator[Observation]:
 def judge(seen: Sequence[Observation]) -> tuple[Finding, ...]:
     """Fold the observations through every rule with its defaults."""
     stall = {"StalledTrainingRule": {"floor": STALL_FLOOR_S}}
-    return replay([RuleSpec(n, n, stall.get(n, {})) for n in registry()], seen).findings
+    return replay([RuleSpec(n, n, stall.get(n, {})) for n in names()], seen).findings
 
 
 def run(core: Any, case: Mapping[str, Json], variant: str, seed: int, interval: int | None) -> Run:

@@ -19,7 +19,7 @@ import numpy as np
 
 from trainwarden.engine import Engine, RuleSpec
 from trainwarden.model import Channels, Json, Layout, Mode, Observation, TensorInfo
-from trainwarden.rules import registry
+from trainwarden.rules import names
 from trainwarden.stats.catalog import INDEX
 
 TARGET_US, TARGET_BYTES = 200.0, 100_000
@@ -75,9 +75,9 @@ def observations(shape: Layout, steps: int, *, ill: bool) -> list[Observation]:
     return seen
 
 
-def fold(names: Sequence[str], run: Sequence[Observation]) -> tuple[float, Json]:
+def fold(rules: Sequence[str], run: Sequence[Observation]) -> tuple[float, Json]:
     """Return microseconds a step (best of some repeats of the median) and the last state."""
-    engine, best, state = Engine([RuleSpec(n, n) for n in names]), float("inf"), None
+    engine, best, state = Engine([RuleSpec(n, n) for n in rules]), float("inf"), None
     for _ in range(REPEATS):
         state, took = engine.start(), []
         for obs in run:
@@ -94,10 +94,10 @@ def table(tensors: int, steps: int, *, ill: bool) -> float:
     print(f"\n{'ill' if ill else 'healthy'} run, {tensors} rows, {steps} steps")
     print(f"{'rule':24} {'µs/step':>9} {'µs/row':>8} {'state bytes':>12}   target")
     size: Callable[[Json], int] = lambda state: len(json.dumps(state, separators=(",", ":")))  # noqa: E731 - a short name
-    for name in registry():
+    for name in names():
         took, state = fold([name], run)
         print(f"{name:24} {took:9.1f} {took / tensors:8.3f} {size(state):12,}")
-    took, state = fold(list(registry()), run)
+    took, state = fold(names(), run)
     target = f"<= {TARGET_US:.0f} µs, <= {TARGET_BYTES:,} bytes" if tensors == 429 else ""
     print(f"{'all':24} {took:9.1f} {took / tensors:8.3f} {size(state):12,}   {target}")
     return took

@@ -13,7 +13,7 @@ import pytest
 from tests.events import samples
 from trainwarden.config import JobConfig, resolve
 from trainwarden.model import Json
-from trainwarden.rules import registry
+from trainwarden.rules import names
 
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"```([^\n]*)\n(.*?)```", re.DOTALL)
@@ -54,7 +54,7 @@ def test_the_first_example_of_tags_does_what_it_says() -> None:
 
 def test_the_second_example_of_tags_does_what_it_says() -> None:
     config = resolve(tags=tags(examples("tags")[1]))
-    assert set(by_key(config)) == set(registry()) - {"ClassImbalance"}
+    assert set(by_key(config)) == set(names()) - {"ClassImbalance"}
     assert by_key(config)["StalledTrainingRule"] == {"threshold": 1800.0}
     assert by_key(config)["ExplodingTensor"] == {"collection_names": ["losses", "gradients"]}
     assert config.muted == ("ClassImbalance",)
@@ -83,7 +83,7 @@ def test_the_examples_of_json_do_what_they_say() -> None:
         resolve(tags={}, manifest_rules=json.loads(text)) for text in examples("json")
     )
     assert by_key(chosen) == {"VanishingGradient": {}, "Overfit": {"ratio_threshold": 0.2}}
-    assert set(by_key(tuned)) == set(registry()) - {"ClassImbalance"}
+    assert set(by_key(tuned)) == set(names()) - {"ClassImbalance"}
     assert by_key(tuned)["DeadRelu"] == {"threshold_layer": 60.0}
     assert by_key(instances) == {"fast-overfit": {"patience": 2}, "slow-overfit": {"patience": 10}}
     assert instances.rules[0].actions == ("stop", "email:ml@example.com")

@@ -19,7 +19,12 @@ from trainwarden.store.ports import JobRecord
 FOLDER = Path(__file__).parent
 JOB = "resnet50-2026-11-30"
 NOW = 1_796_040_000.0
+RULES = (
+    "ClassImbalance DeadRelu ExplodingTensor LossNotDecreasing Overfit StalledTrainingRule "
+    "UnchangedTensor VanishingGradient"
+)
 TAGS = {
+    "trainwarden:rules": RULES,
     "trainwarden:stop": "allow",
     "trainwarden:notify": "ml@example.com",
     "trainwarden:rule:VanishingGradient": "action=stop",

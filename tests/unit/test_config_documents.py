@@ -7,7 +7,7 @@ import pytest
 from trainwarden.config import JobConfig, resolve
 from trainwarden.config.documents import main_threshold
 from trainwarden.model import Json
-from trainwarden.rules import registry
+from trainwarden.rules import names
 
 
 def configured(document: Json) -> JobConfig:
@@ -39,14 +39,14 @@ def configured(document: Json) -> JobConfig:
             ["x"],
         ),
         (["none"], []),
-        (None, list(registry())),
-        ("", list(registry())),
-        ({}, list(registry())),
-        ("default", list(registry())),
-        (["default"], list(registry())),
-        ({"Overfit": {"patience": 2}}, list(registry())),
-        ({"Overfit": False}, [name for name in registry() if name != "Overfit"]),
-        ({"Overfit": "off"}, [name for name in registry() if name != "Overfit"]),
+        (None, list(names())),
+        ("", list(names())),
+        ({}, list(names())),
+        ("default", list(names())),
+        (["default"], list(names())),
+        ({"Overfit": {"patience": 2}}, list(names())),
+        ({"Overfit": False}, [name for name in names() if name != "Overfit"]),
+        ({"Overfit": "off"}, [name for name in names() if name != "Overfit"]),
     ],
 )
 def test_a_list_chooses_and_a_mapping_tunes(document: Json, expected: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainwarden.config import is_ours, resolve
-from trainwarden.rules import registry
+from trainwarden.rules import names
 
 
 def problems(tags: dict[str, str]) -> list[tuple[str, str, str]]:
@@ -17,15 +17,15 @@ def problems(tags: dict[str, str]) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("default", list(registry())),
+        ("default", list(names())),
         ("Overfit DeadRelu", ["Overfit", "DeadRelu"]),
         ("overfit dead_relu", ["Overfit", "DeadRelu"]),
         ("LOS002 act001", ["Overfit", "DeadRelu"]),
         ("Overfit Overfit", ["Overfit"]),
         ("none", []),
-        ("", list(registry())),
-        ("default -Overfit", [name for name in registry() if name != "Overfit"]),
-        ("-Overfit", [name for name in registry() if name != "Overfit"]),
+        ("", list(names())),
+        ("default -Overfit", [name for name in names() if name != "Overfit"]),
+        ("-Overfit", [name for name in names() if name != "Overfit"]),
     ],
 )
 def test_the_tag_rules_chooses(value: str, expected: list[str]) -> None:

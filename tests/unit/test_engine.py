@@ -24,7 +24,7 @@ from trainwarden.model import (
     Status,
     Tier,
 )
-from trainwarden.rules import registry
+from trainwarden.rules import names, registry
 from trainwarden.rules._parameters import CheckedRule, param
 
 
@@ -277,7 +277,7 @@ def test_replay_gives_findings_and_every_verdict() -> None:
     st.integers(0, 40),
 )
 def test_a_split_run_equals_the_whole_run(values: list[float], cut: int) -> None:
-    specs = [RuleSpec(name, name) for name in registry()]
+    specs = [RuleSpec(name, name) for name in names()]
     run, one = losses(values), Engine(specs)
     whole, found = run_through(one, run)
     first, early = run_through(one, run[:cut])
@@ -295,7 +295,7 @@ def test_the_state_of_a_thousand_tensors_stays_under_100_kb() -> None:
     resting = {t.name: 0.5 if t.collection == "weights" else 0.0 for t in script.layout.tensors}
     run = [script.step(i * 10, resting, loss=2.3) for i in range(5)]
     worst = 0
-    one = Engine([RuleSpec(name, name) for name in registry()])
+    one = Engine([RuleSpec(name, name) for name in names()])
     state = one.start()
     for obs in run:
         state = one.advance(state, obs).state

@@ -13,7 +13,7 @@ from torch import nn
 import trainwarden
 from trainwarden.cli import place
 from trainwarden.cli.main import main
-from trainwarden.rules import registry
+from trainwarden.rules import names, registry
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -54,7 +54,7 @@ def test_check_judges_every_rule_of_every_run(
     judged = run_json(capsys, "check", str(runs))
     assert [run["job"] for run in judged] == ["healthy", "sick"]
     for one in judged:
-        assert {verdict["rule"] for verdict in one["verdicts"]} == set(registry())
+        assert {verdict["rule"] for verdict in one["verdicts"]} == set(names())
     statuses = {verdict["rule"]: verdict["status"] for verdict in judged[1]["verdicts"]}
     assert statuses["VanishingGradient"] == "IssuesFound"
     assert statuses["Overfit"] == "not evaluated"

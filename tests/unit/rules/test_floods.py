@@ -12,7 +12,7 @@ import pytest
 from tests.unit.rules.runs import Script, tensor
 from trainwarden.engine import MAX_STATE_BYTES, Engine, RuleSpec
 from trainwarden.model import Channels, Json, Layout, Mode, Observation
-from trainwarden.rules import build, registry
+from trainwarden.rules import build, names
 from trainwarden.stats.catalog import INDEX, WIDTH
 
 MANY = 1_000
@@ -58,14 +58,14 @@ def states(count: int, specs: list[RuleSpec]) -> dict[str, int]:
 
 
 def test_the_states_of_all_rules_over_a_thousand_ill_layers_take_less_than_100_kb() -> None:
-    sizes = states(MANY, [RuleSpec(name, name) for name in registry()])
+    sizes = states(MANY, [RuleSpec(name, name) for name in names()])
     assert sizes["UnchangedTensor"] > 1_000
     assert sizes["DeadRelu"] > 1_000
     assert sum(sizes.values()) < 100_000
 
 
 def test_the_states_over_all_the_tensors_that_a_layout_holds_stay_within_bounds() -> None:
-    specs = [RuleSpec(name, name) for name in registry()]
+    specs = [RuleSpec(name, name) for name in names()]
     specs.append(RuleSpec("close", "UnchangedTensor", {"tensor_regex": ["."]}))
     sizes = states(16_000, specs)
     assert max(sizes.values()) < MAX_STATE_BYTES

@@ -16,7 +16,7 @@ import numpy as np
 
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.model import Finding, Json, Mode, Observation, Rule, Severity, Status, Verdict
-from trainwarden.rules import build
+from trainwarden.rules import DEFAULT, build
 
 FINDINGS_PER_STEP = 2  # per rule; the worst two are kept, the rest counted
 FINDINGS_PER_JOB = 20  # per rule; the rest counted
@@ -43,6 +43,7 @@ class RuleSpec:
         actions: What to do about findings: ``stop``, ``notify``, ``none``, ``email:…``, ``sms:…``;
             empty leaves it to the deployment. Read by ``policy`` only.
         every: Looks again only this many steps after it last looked in the same mode.
+        profile: ``default`` for our meaning and limits, ``sagemaker`` for SageMaker's.
     """
 
     key: str
@@ -54,6 +55,7 @@ class RuleSpec:
     severity: Severity | None = None
     actions: tuple[str, ...] = ()
     every: int = 1
+    profile: str = DEFAULT
 
     def covers(self, obs: Observation) -> bool:
         """Say whether the rule looks at this observation."""
@@ -95,7 +97,7 @@ class Engine:
         for spec in self.specs:
             if spec.key in self.rules:
                 raise ConfigError("a key of its own for each rule", repr(spec.key))
-            self.rules[spec.key] = build(spec.name, spec.parameters)
+            self.rules[spec.key] = build(spec.name, spec.parameters, profile=spec.profile)
         # most rules do not care for time without a step
         self._waiters = {k for k, r in self.rules.items() if type(r).wait is not Rule.wait}
 

@@ -203,11 +203,16 @@ class Observation:
     memo: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def captured(self, collection: str) -> IntArray:
-        """Rows of ``collection`` captured at this step, (T,) int64."""
+        """Rows of ``collection`` captured at this step, (T,) int64; not to be written into."""
+        key = ("captured", str(collection))
+        known: IntArray | None = self.memo.get(key)
+        if known is not None:
+            return known
         rows = self.layout.rows(collection)
         rows = rows[rows < self.stats.shape[0]]
         missing: npt.NDArray[np.bool_] = np.isnan(self.stats[rows, 0])
         found: IntArray = rows[~missing]
+        self.memo[key] = found
         return found
 
 
@@ -288,6 +293,8 @@ class RuleMeta:
         default: Evaluated without being asked for; False for rules that need a parameter.
         sagemaker: SageMaker's documented defaults, with which the rule has SageMaker's meaning;
             None where SageMaker Debugger has no such rule.
+        required: Parameters of which SageMaker asks for at least one: without it the rule is not
+            among those that the profile ``sagemaker`` chooses by itself.
     """
 
     code: str
@@ -300,6 +307,7 @@ class RuleMeta:
     explains: tuple[str, ...] = ()
     default: bool = True
     sagemaker: Mapping[str, Json] | None = None
+    required: tuple[str, ...] = ()
 
 
 class Rule(Generic[S]):

@@ -8,13 +8,13 @@ from trainwarden.cli.render import when
 from trainwarden.config import JobConfig
 from trainwarden.model import Json, Status, Verdict
 from trainwarden.pipeline import verdicts
-from trainwarden.rules import parameters, registry, runbook
+from trainwarden.rules import PROFILES, names, parameters, registry, runbook
 from trainwarden.store.ports import Entry, JobRecord
 
 JOB_COLUMNS = ("job", "status", "outcome", "verdict", "rules", "last_seen")
 VERDICT_COLUMNS = ("rule", "status", "since_step", "findings", "inspected")
 FINDING_COLUMNS = ("step", "rule", "severity", "message")
-RULE_COLUMNS = ("rule", "code", "severity", "tier", "what")
+RULE_COLUMNS = ("rule", "code", "severity", "tier", "profile", "what")
 WORST = (Status.ERROR, Status.ISSUES_FOUND, Status.IN_PROGRESS, Status.NO_ISSUES_FOUND)
 
 
@@ -73,13 +73,17 @@ def finding_rows(entries: Iterable[Entry]) -> list[dict[str, Json]]:
 
 
 def rule_rows() -> list[dict[str, Json]]:
-    """One row a rule in the catalogue."""
+    """One row a rule in the catalogue; ``profile`` names those that run it by themselves."""
+    runs = {profile: names(profile) for profile in PROFILES}
+    chosen = {name: [p for p in PROFILES if name in runs[p]] for name in registry()}
     return [
         {
             "rule": name,
             "code": rule.meta.code,
             "severity": str(rule.meta.severity),
             "tier": str(rule.meta.tier),
+            "profile": " ".join(chosen[name]) or "on request",
+            "explains": list(rule.meta.explains),
             "what": runbook(name).splitlines()[0].partition(": ")[2],
             "needs": ", ".join(f"{need.collection}.{need.stat}" for need in rule.meta.needs),
             "parameters": {p.name: p.default for p in parameters(rule)},

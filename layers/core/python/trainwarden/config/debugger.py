@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 
 from trainwarden.config.model import canonical
-from trainwarden.config.names import Names, rule_key
+from trainwarden.config.names import Names, is_sagemakers, rule_key
 from trainwarden.config.wishes import ADDRESS, MAX_ACTIONS, MAX_SHOWN, PHONE, Source, Wish
 from trainwarden.model import Json
+from trainwarden.rules import SAGEMAKER
 
 # What a rule configuration carries for SageMaker's own machinery.
 _MACHINERY = frozenset({"rule_to_invoke", "source_s3_uri", "action_json"})
@@ -49,7 +50,7 @@ def read_rule_configurations(source: Source, names: Names, configurations: Seque
 def read_rule_configuration(
     source: Source, names: Names, where: str, body: Mapping[str, Json]
 ) -> Wish | None:
-    """Read one ``DebugRuleConfiguration``; None if its rule is unknown."""
+    """Read one ``DebugRuleConfiguration``, in SageMaker's profile; None if its rule is unknown."""
     title = str(body.get("RuleConfigurationName", "") or "")
     given = body.get("RuleParameters") or {}
     if not isinstance(given, Mapping):
@@ -65,6 +66,8 @@ def read_rule_configuration(
     key = _unused(source, rule_key(title or name, name))
     names.add(key, name)
     wish = source.wish(key, name)
+    if is_sagemakers(name):  # its parameters were written for SageMaker's meaning of the rule
+        wish.options["profile"] = SAGEMAKER
     source.set_all(where, wish, {str(k): v for k, v in given.items() if k not in _MACHINERY})
     if "action_json" in given:
         _read_actions(source, f"{where} action_json", wish, given["action_json"])

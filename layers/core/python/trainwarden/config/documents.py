@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from trainwarden import rules
 from trainwarden.config.debugger import read_rule_configuration
 from trainwarden.config.model import canonical
-from trainwarden.config.names import Names, rule_key
+from trainwarden.config.names import Names, profile_of, rule_key
 from trainwarden.config.wishes import SWITCH_OFF, Source, Wish, listed
 from trainwarden.model import Json
-from trainwarden.rules import Parameter, parameters, registry
+from trainwarden.rules import PROFILES, Parameter, parameters, registry
 
-DEFAULT = "default"
 MAX_RULES_BYTES = 32 * 1024  # of a script's rules: they are kept in the job's record
 _CUT = "$bytes"
 _EXPECTED = "a list of rules, or a mapping of rules to settings"
@@ -49,7 +49,10 @@ def read_rules(source: Source, names: Names, document: Json) -> None:
         return
     if isinstance(document, Mapping):
         for word, settings in source.first("rules", list(document.items())):
-            _named(source, names, f"rules {word}", str(word), settings)
+            if canonical(str(word)) == "profile":
+                _profile(source, settings)
+            else:
+                _named(source, names, f"rules {word}", str(word), settings)
     elif isinstance(document, list | tuple):
         for position, entry in enumerate(source.first("rules", document)):
             _entry(source, names, f"rules[{position}]", entry)
@@ -81,8 +84,8 @@ def _entry(source: Source, names: Names, where: str, entry: Json) -> None:
 
 
 def _word(source: Source, names: Names, where: str, word: str) -> None:
-    if canonical(word) in {DEFAULT, "all"}:
-        choose_all(source)
+    if profile := profile_of(word):
+        choose_all(source, profile)
     elif canonical(word) == "none":
         source.chosen = source.chosen if source.chosen is not None else []
     elif found := names.find(word):
@@ -106,10 +109,18 @@ def _mapping(source: Source, names: Names, where: str, entry: Mapping[str, Json]
     return None
 
 
-def choose_all(source: Source) -> None:
-    """Choose every registered rule."""
-    for name in registry():
+def choose_all(source: Source, profile: str) -> None:
+    """Choose every rule that a profile runs by itself, in that profile."""
+    for name in rules.names(profile):
         source.choose(name)
+        source.wish(name, name).options["profile"] = profile
+
+
+def _profile(source: Source, word: Json) -> None:
+    if isinstance(word, str) and (profile := profile_of(word)):
+        choose_all(source, profile)
+    else:
+        source.reject("rules profile", word, f"a profile ({' or '.join(PROFILES)})", PROFILES)
 
 
 def _named(source: Source, names: Names, where: str, word: str, settings: Json) -> Wish | None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from trainwarden.engine import RuleSpec
 from trainwarden.model import Json, Mode, Severity
+from trainwarden.rules import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ def _spec_to_json(spec: RuleSpec) -> dict[str, Json]:
         "modes": [str(mode) for mode in spec.modes],
         "severity": str(spec.severity) if spec.severity else None,
         "actions": list(spec.actions),
+        "profile": spec.profile,
     }
 
 
@@ -112,6 +114,7 @@ def _spec_from_json(body: Mapping[str, Json]) -> RuleSpec:
         modes=tuple(Mode(mode) for mode in body.get("modes", ())),
         severity=Severity(severity) if severity else None,
         actions=tuple(body.get("actions", ())),
+        profile=str(body.get("profile", DEFAULT)),
     )
 
 

@@ -6,7 +6,7 @@ import re
 
 from trainwarden.config.model import canonical
 from trainwarden.config.wishes import Source
-from trainwarden.rules import registry
+from trainwarden.rules import PROFILES, find, registry
 
 PROFILER_RULES = frozenset(
     {
@@ -80,7 +80,18 @@ class Names:
             source.reject(where, word, "a rule that trainwarden has (skipped)")
         else:
             keys = sorted({key for key, _ in self._known.values()})
-            source.reject(where, word, "the name of a rule", keys)
+            source.reject(where, word, "the name of a rule", [*keys, *PROFILES])
+
+
+def profile_of(word: str) -> str | None:
+    """Return the profile that a word in a list of rules chooses, None if it is no profile."""
+    folded = canonical(word)
+    return "default" if folded == "all" else folded if folded in PROFILES else None
+
+
+def is_sagemakers(name: str) -> bool:
+    """True if SageMaker Debugger has a rule of this name."""
+    return find(name).meta.sagemaker is not None
 
 
 def rule_key(written: str, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from trainwarden import rules
 from trainwarden.config.debugger import check_hook_config, read_rule_configurations
 from trainwarden.config.documents import read_rules
 from trainwarden.config.model import JobConfig, Problem
@@ -14,9 +15,9 @@ from trainwarden.config.wishes import TOPIC, Source
 from trainwarden.engine import RuleSpec
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Mode, Severity
-from trainwarden.rules import build, registry
+from trainwarden.rules import DEFAULT, SAGEMAKER, build, find
 
-MAX_RULES = 40  # SageMaker: 20; state of all rules has to fit one item
+MAX_RULES = 64  # SageMaker: 20; state of all rules has to fit one item
 
 
 def resolve(
@@ -30,7 +31,8 @@ def resolve(
     """Resolve a job's configuration. Never raises for what a user wrote.
 
     The strongest source that chooses rules decides which run; settings of one rule are merged
-    over all sources, the strongest winning one by one. Without any choice all rules run.
+    over all sources, the strongest winning one by one. Without any choice the profile ``default``
+    runs.
 
     Args:
         tags: Tags of the SageMaker job; empty outside SageMaker.
@@ -57,14 +59,14 @@ def resolve(
         tagged.reject("rules", len(running), f"at most {MAX_RULES} rules (the first ones run)")
     subscribers = _Subscribers(defaults.get("subscribers"), tagged)
     specs = [_spec(key, sources, tagged) for key in running[:MAX_RULES]]
-    rules = tuple(subscribers.of_rule(spec) for spec in specs)
+    heeded = tuple(subscribers.of_rule(spec) for spec in specs if spec is not None)
     silent = muted(tagged, names, said.mute)
     heard = subscribers.of_job(said.notify)
     problems: list[Problem] = []
     for source in (tagged, debugger, hook, script, deployed):
         problems.extend(source.problems)
     return JobConfig(
-        rules=rules,
+        rules=heeded,
         stop=said.stop,
         notify=heard,
         nonce=said.nonce,
@@ -77,7 +79,7 @@ def _running(sources: Sequence[Source]) -> list[str]:
     """Return the keys of the rules that run: those chosen, plus and minus stronger wishes."""
     chooser = next((i for i, source in enumerate(sources) if source.chosen is not None), None)
     if chooser is None:
-        keys, speakers = list(registry()), sources
+        keys, speakers = list(rules.names()), sources
     else:
         keys, speakers = list(sources[chooser].chosen or ()), sources[: chooser + 1]
     for source in reversed(speakers):
@@ -89,8 +91,8 @@ def _running(sources: Sequence[Source]) -> list[str]:
     return keys
 
 
-def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec:
-    """Merge what every source says of one rule."""
+def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec | None:
+    """Merge what every source says of one rule; None if it lacks what it cannot run without."""
     wishes = [source.wishes[key] for source in reversed(sources) if key in source.wishes]
     name = wishes[-1].name if wishes else key
     parameters: dict[str, Json] = {}
@@ -98,11 +100,14 @@ def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec:
     for wish in wishes:
         parameters.update(wish.parameters)
         options.update(wish.options)
-    try:
-        build(name, parameters)
-    except ConfigError as error:  # each is right alone, together they are not
-        blame.reject(key, error.found, error.expected)
-        parameters = {}
+    profile = str(options.get("profile", DEFAULT))
+    if profile == SAGEMAKER and find(name).meta.sagemaker is None:
+        blame.reject(f"{key} profile", profile, f"profile {DEFAULT}: only SageMaker's have two")
+        profile = DEFAULT
+    if not _builds(key, name, profile, parameters, blame):
+        parameters = {}  # each is right alone, together they are not
+        if not _builds(key, name, profile, parameters, None):
+            return None
     severity = options.get("severity")
     return RuleSpec(
         key=key,
@@ -114,7 +119,20 @@ def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec:
         modes=tuple(Mode(word) for word in options.get("modes", ())),
         severity=Severity(severity) if severity else None,
         actions=tuple(options.get("actions", ())),
+        profile=profile,
     )
+
+
+def _builds(
+    key: str, name: str, profile: str, parameters: Mapping[str, Json], blame: Source | None
+) -> bool:
+    try:
+        build(name, parameters, profile=profile)
+    except ConfigError as error:
+        if blame is not None:
+            blame.reject(key, error.found, error.expected)
+        return False
+    return True
 
 
 class _Subscribers:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainwarden.config.documents import DEFAULT, choose_all
+from trainwarden.config.documents import choose_all
 from trainwarden.config.model import canonical
-from trainwarden.config.names import Names, rule_key
+from trainwarden.config.names import Names, profile_of, rule_key
 from trainwarden.config.wishes import ADDRESS, PHONE, SWITCH_OFF, TOPIC, Source, Wish
 
 PREFIX = "trainwarden:"
@@ -65,7 +65,7 @@ def muted(source: Source, names: Names, words: tuple[str, ...]) -> tuple[str, ..
     """Return the keys of the rules to mute; ``*`` for all."""
     keys = []
     for word in words:
-        if canonical(word) in {"all", DEFAULT}:
+        if canonical(word) in {"all", "default"}:
             keys.append("*")
         elif found := names.find(word):
             keys.append(found[0])
@@ -78,8 +78,8 @@ def muted(source: Source, names: Names, words: tuple[str, ...]) -> tuple[str, ..
 
 def _rules(source: Source, names: Names, value: str) -> None:
     for word in value.split():
-        if canonical(word) in {DEFAULT, "all"} and not word.startswith("-"):
-            choose_all(source)
+        if (profile := profile_of(word)) and not word.startswith("-"):
+            choose_all(source, profile)
         elif canonical(word) in SWITCH_OFF:
             source.chosen = source.chosen if source.chosen is not None else []
         elif (found := names.find(word)) is None:

@@ -12,7 +12,16 @@ from trainwarden.config.model import Problem, canonical, nearest, shown, text
 from trainwarden.config.units import read, unit_of
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Mode, Severity
-from trainwarden.rules import WITHOUT_EFFECT, Parameter, build, parameters, registry
+from trainwarden.rules import (
+    PROFILES,
+    WITHOUT_EFFECT,
+    Parameter,
+    build,
+    checked,
+    find,
+    parameters,
+    registry,
+)
 
 ACTIONS = ("stop", "notify", "none")
 ADDRESS = re.compile(r"[^@\s:]+@[^@\s]+\.[^@\s.]+")
@@ -25,6 +34,7 @@ SPELLINGS = (
     "every",
     "EvaluationFrequency",
     "modes",
+    "profile",
     "severity",
 )
 SWITCH_OFF = frozenset({"off", "none", "false", "no", "0", "disabled"})
@@ -137,11 +147,19 @@ class Source:
         if parameter.type.startswith("list") and isinstance(value, str) and self.plus_separates:
             value = value.split("+")
         number = read(value, unit_of(parameter))
-        checked = getattr(build(rule, {parameter.name: number}), parameter.name)
-        plain = list(checked) if isinstance(checked, tuple) else checked
+        found = _alone(rule, parameter.name, number)
+        plain = list(found) if isinstance(found, tuple) else found
         if len(json.dumps(plain)) > MAX_VALUE_BYTES:
             raise ConfigError(f"a value of at most {MAX_VALUE_BYTES} bytes", shown(value))
         return plain
+
+
+def _alone(rule: str, name: str, value: Json) -> Json:
+    """Check one parameter without the others, by the rule itself where it needs no other."""
+    found = checked(rule, name, value)
+    if any(p.required for p in parameters(find(rule))):
+        return found
+    return getattr(build(rule, {name: found}), name)
 
 
 def listed(value: Json) -> list[str]:
@@ -187,6 +205,13 @@ def _modes(value: Json) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
+def _profile(value: Json) -> str:
+    word = str(value).strip().lower()
+    if word not in PROFILES:
+        raise ConfigError(f"a profile ({' or '.join(PROFILES)})", repr(value))
+    return word
+
+
 def _severity(value: Json) -> str:
     word = str(value).lower()
     if word not in {s.value for s in Severity}:
@@ -203,6 +228,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[Json], Json]]] = {
     "evaluationfrequency": ("every", _step(1)),
     "mode": ("modes", _modes),
     "modes": ("modes", _modes),
+    "profile": ("profile", _profile),
     "severity": ("severity", _severity),
 }
 
@@ -212,5 +238,6 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "actions": ACTIONS,
     "mode": tuple(Mode.__members__),
     "modes": tuple(Mode.__members__),
+    "profile": PROFILES,
     "severity": tuple(s.value for s in Severity),
 }

@@ -45,7 +45,7 @@ def _judge(text: str, stop_on: str) -> Judge:
 def _builds(spec: RuleSpec) -> bool:
     """False for a rule that a later deployment no longer knows; the others go on."""
     try:
-        build(spec.name, spec.parameters)
+        build(spec.name, spec.parameters, profile=spec.profile)
     except ConfigError:
         return False
     return True

@@ -19,9 +19,25 @@ from typing import Any
 
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Rule
-from trainwarden.rules._parameters import Parameter, cast, nearest, parameters
+from trainwarden.rules._parameters import Parameter, cast, check_one, nearest, parameters
 
-__all__ = ["Parameter", "build", "find", "nearest", "parameters", "registry", "runbook"]
+__all__ = [
+    "DEFAULT",
+    "PROFILES",
+    "SAGEMAKER",
+    "Parameter",
+    "build",
+    "checked",
+    "find",
+    "names",
+    "nearest",
+    "parameters",
+    "registry",
+    "runbook",
+]
+
+DEFAULT, SAGEMAKER = "default", "sagemaker"
+PROFILES = (DEFAULT, SAGEMAKER)  # our own meaning and limits; SageMaker's documented ones
 
 GROUP = "trainwarden.rules"
 RETIRED: Mapping[str, str] = MappingProxyType({})  # code → why it was retired; never used again
@@ -94,15 +110,75 @@ def find(name: str) -> type[Rule[Any]]:
     raise ConfigError("the name of a rule", repr(name), nearest(name, known))
 
 
-def build(name: str, given: Mapping[str, Json] = MappingProxyType({})) -> Rule[Any]:
+def names(profile: str = DEFAULT) -> tuple[str, ...]:
+    """Return the rules that a profile runs without being asked for one by one.
+
+    ``default`` runs those of ours that need nothing to be said; ``sagemaker`` those that SageMaker
+    Debugger has and that need no parameter there.
+
+    Raises:
+        ConfigError: no such profile; names the nearest.
+    """
+    if profile not in PROFILES:
+        expected = f"a profile ({' or '.join(PROFILES)})"
+        raise ConfigError(expected, repr(profile), nearest(profile, PROFILES))
+    if profile == DEFAULT:
+        return tuple(name for name, cls in registry().items() if cls.meta.default)
+    return tuple(
+        name
+        for name, cls in registry().items()
+        if cls.meta.sagemaker is not None and not _lacks(name, profile)
+    )
+
+
+def _lacks(name: str, profile: str) -> bool:
+    """True if a rule cannot run in a profile before somebody gives it a parameter."""
+    meta = find(name).meta
+    if meta.required and not any((meta.sagemaker or {}).get(one) for one in meta.required):
+        return True
+    try:
+        build(name, profile=profile)
+    except ConfigError:
+        return True
+    return False
+
+
+def build(
+    name: str, given: Mapping[str, Json] = MappingProxyType({}), *, profile: str = DEFAULT
+) -> Rule[Any]:
     """Build a rule from its name and parameters; strings are cast as SageMaker sends them.
+
+    In the profile ``sagemaker`` the documented defaults of SageMaker lie below what is given.
+
+    Raises:
+        ConfigError: unknown rule, profile or parameter, a value of the wrong type or range, a
+            parameter that is missing, or a rule that SageMaker Debugger does not have.
+    """
+    cls = find(name)
+    if profile not in PROFILES:
+        expected = f"a profile ({' or '.join(PROFILES)})"
+        raise ConfigError(expected, repr(profile), nearest(profile, PROFILES))
+    below: Mapping[str, Json] = {}
+    if profile == SAGEMAKER:
+        if cls.meta.sagemaker is None:
+            raise ConfigError("a rule that SageMaker Debugger has", name, f"use profile {DEFAULT}")
+        below = cls.meta.sagemaker
+    own = {p.name for p in parameters(cls)}
+    wanted = {**below, **given}
+    values = cast(cls, {k: v for k, v in wanted.items() if k in own or k not in WITHOUT_EFFECT})
+    missing = [p.name for p in parameters(cls) if p.required and p.name not in values]
+    if missing:
+        raise ConfigError(f"{name} with its parameter {missing[0]}", "none", f"give {missing[0]}")
+    return cls(**values)
+
+
+def checked(name: str, parameter: str, value: Json) -> Json:
+    """Return one parameter of a rule, cast and range-checked by itself.
 
     Raises:
         ConfigError: unknown rule or parameter, or a value of the wrong type or range.
     """
-    cls = find(name)
-    own = {p.name for p in parameters(cls)}
-    return cls(**cast(cls, {k: v for k, v in given.items() if k in own or k not in WITHOUT_EFFECT}))
+    return check_one(find(name), parameter, value)
 
 
 def runbook(name: str) -> str:

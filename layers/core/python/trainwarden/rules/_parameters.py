@@ -30,6 +30,7 @@ class Parameter(NamedTuple):
 
     ``type`` is ``float``, ``int``, ``bool``, ``str`` or ``list of str``, with `` or none`` where
     it may be left out; ``range`` is a phrase such as ``> 0 and <= 100``, empty if there is none.
+    ``required`` parameters have no default at all.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Parameter(NamedTuple):
     doc: str
     unit: str = ""
     range: str = ""
+    required: bool = False
 
 
 class Bounds(NamedTuple):
@@ -135,6 +137,7 @@ def parameters(cls: type[Rule[Any]]) -> list[Parameter]:
                 str(meta.get("doc", "")),
                 str(meta.get("unit", "")),
                 allowed,
+                one.default is MISSING and one.default_factory is MISSING,
             )
         )
     return listed
@@ -156,6 +159,19 @@ def cast(cls: type[Rule[Any]], given: Mapping[str, Json]) -> dict[str, Json]:
             )
         values[name] = _cast(name, value, *types[name])
     return values
+
+
+def check_one(cls: type[Rule[Any]], name: str, value: Json) -> Json:
+    """Cast and range-check one parameter, whatever the others are.
+
+    Raises:
+        ConfigError: as ``cast``, or a value out of range.
+    """
+    found = cast(cls, {name: value})[name]
+    for one in fields(cls):  # type: ignore[arg-type]
+        if one.name == name and one.metadata:
+            _check(one, found)
+    return found
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
