@@ -22,6 +22,12 @@ COLLECTIONS = (
     Collection.LABELS,
     Collection.LOSSES,
     Collection.OPTIMIZER,
+    Collection.LOOP,
+    Collection.OBJECTIVE,
+    Collection.BATCH,
+    Collection.WINDOW,
+    Collection.BUFFERS,
+    Collection.HISTORY,
 )
 
 

@@ -47,6 +47,8 @@ class Activations:
         self._targets: dict[str, list[tuple[nn.Module, Callback]]] = {}
         self._walks = -1
         self._has_conv1d = self._compiled = False
+        self._compiled_roots: dict[str, bool] = {}
+        self._compiled_walks = -1
         self._paths: dict[int, str] = {}
         self._functions = FunctionalRelus(session, self._computed_by_function)
         self.depths: dict[int, int] = {}
@@ -79,6 +81,15 @@ class Activations:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def compiled(self, prefix: str) -> bool:
+        """Say whether something below a root is compiled: what it calls is not to be touched."""
+        if self._compiled_walks != self._modules.walks:
+            self._compiled_walks, self._compiled_roots = self._modules.walks, {}
+        if prefix not in self._compiled_roots:
+            found = any(_is_compiled(module) for _, module in self._modules.below(prefix))
+            self._compiled_roots[prefix] = found
+        return self._compiled_roots[prefix]
 
     def _open(self, modules: Named) -> Named:
         """Return the modules whose hooks would be called: those that are not compiled."""

@@ -15,6 +15,7 @@ from trainwarden.errors import BadInputError
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.batches import add_tensor
 from trainwarden.hook.torch.losses import LossReader
+from trainwarden.hook.torch.objective import Objectives
 from trainwarden.hook.torch.tally import Tally
 from trainwarden.model import Collection, Mode
 
@@ -54,7 +55,8 @@ class Drafts:
     def evaluate(self, step: int) -> None:
         """A batch of an evaluation pass begins."""
         if self.evaluation is None and self._session.options.evaluation:
-            self.evaluation = (self._session.draft(step, Mode.EVAL, self._passes), Tally())
+            draft = self._session.draft(step, Mode.EVAL, self._passes)
+            self.evaluation = (draft, Tally(objectives=Objectives(evaluating=True)))
 
     def adopt(self) -> None:
         """What seemed the last batch of an evaluation belongs to the training step."""
@@ -121,9 +123,7 @@ class Drafts:
         if self.losses and Collection.LOSSES in self._session.options.collections:
             for name, value in self.losses.resolve(tally, draft.mode).items():
                 draft.scalar(Collection.LOSSES, name, value)
-        draft.labels.update({name: counts for name, counts in tally.labels.items() if counts})
-        if tally.weighted:
-            draft.scalar(Collection.LABELS, "weighted", 1.0)
+        self._describe(draft, tally)
         if draft.mode is Mode.TRAIN and self._carried:
             carried, self._carried = self._carried, {}
             for (collection, name), value in carried.items():
@@ -135,3 +135,16 @@ class Drafts:
             self._wrote = self._may_write()
         if self._wrote:
             self._session.submit(draft)
+
+    def _describe(self, draft: Draft, tally: Tally) -> None:
+        """Add what is known of labels, predictions and loss functions."""
+        options = self._session.options
+        draft.labels.update({name: counts for name, counts in tally.labels.items() if counts})
+        for name, counts in tally.objectives.tables().items():
+            if options.wants(Collection.LABELS, name):
+                draft.labels[name] = dict(counts)
+        if tally.weighted:
+            draft.scalar(Collection.LABELS, "weighted", 1.0)
+        if Collection.OBJECTIVE in options.collections:
+            for name, value in tally.objectives.facts().items():
+                draft.scalar(Collection.OBJECTIVE, name, value)

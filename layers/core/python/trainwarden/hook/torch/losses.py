@@ -8,7 +8,7 @@ what ``backward()`` is called on, ``output.loss`` of the model, and the loss fun
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.callbacks import Callback, Patch
+from trainwarden.hook.torch.objective import parameters
 from trainwarden.hook.torch.ownership import Ownership
 from trainwarden.hook.torch.tally import Tally, batch_size
 from trainwarden.hook.torch.views import tensors_in
@@ -50,7 +51,6 @@ _FUNCTIONS = (
 )
 _WEIGHTS = ("weight", "pos_weight")  # arguments that weight classes
 _MAX_SCALED = 8  # losses scaled, but not yet called ``backward()`` on
-_CLASSIFIERS = frozenset(name for name in _FUNCTIONS if "entropy" in name or name == "nll_loss")
 
 
 class _Inside(threading.local):
@@ -80,8 +80,9 @@ class LossFinder:
         self._owner, self._inside = owner, _Inside()
         self._scaled: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._backward = Patch(torch.autograd, "backward", self._around_backward)
+        self._counting = self.watching = False
         self._functions = [
-            Patch(functional, name, partial(self._around_function, name))
+            Patch(functional, name, partial(self._around_function, name, parameters(name)))
             for name in _FUNCTIONS
             if hasattr(functional, name)
         ]
@@ -99,8 +100,17 @@ class LossFinder:
             self._backward.remove()
             self._scaled.clear()
 
-    def watch_functions(self, *, on: bool) -> None:
-        """Watch calls of loss functions or stop to."""
+    def watch_functions(self, *, on: bool, counting: bool = False) -> None:
+        """Watch calls of loss functions or stop to.
+
+        Args:
+            on: Look at what they are given.
+            counting: What they return is the loss of the run, unless something better is found.
+        """
+        self._counting = on and counting
+        if on is self.watching:
+            return
+        self.watching = on
         for patch in self._functions:
             (patch.install if on else patch.remove)()
 
@@ -124,7 +134,12 @@ class LossFinder:
             self._scaled.clear()
 
     def _around_function(
-        self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any
+        self,
+        name: str,
+        parameters: Sequence[str],
+        original: Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         if self._inside.now:
             return original(*args, **kwargs)
@@ -133,31 +148,25 @@ class LossFinder:
             result = original(*args, **kwargs)
         finally:
             self._inside.now = False
-        target = args[1] if len(args) > 1 else kwargs.get("target")
-        weights = [kwargs.get(key) for key in _WEIGHTS]
-        if name in _CLASSIFIERS:
-            weights += args[2:3]
-        weighted = any(isinstance(weight, torch.Tensor) for weight in weights)
-        inputs = args[:1] or (kwargs.get("input"),)
-        self._session.guarded(self._computed, name, inputs, target, result, weighted)
+        given = dict(zip(parameters, args, strict=False)) | kwargs
+        arguments = {key: given[key] for key in parameters if key in given}
+        self._session.guarded(self._computed, name, arguments, result)
         return result
 
-    def _computed(
-        self,
-        name: str,
-        inputs: Sequence[Any],
-        target: Any,
-        result: Any,
-        weighted: bool,  # noqa: FBT001 - passed on by ``guarded``
-    ) -> None:
+    def _computed(self, name: str, arguments: Mapping[str, Any], result: Any) -> None:
+        values = list(arguments.values())
+        inputs = values[:1]
         tally = self._tally() if self._owner.owns(result, inputs) else None
         if tally is None:
             return
-        if weighted:
+        tally.objectives.look(name, arguments)
+        if not self._counting:
+            return
+        if any(isinstance(arguments.get(key), torch.Tensor) for key in _WEIGHTS):
             tally.weighted = True
         tally.add(name, result, batch_size(inputs))
         tally.result(name, result)
-        self._label(tally, target)
+        self._label(tally, arguments.get("target"))
 
 
 class LossReader:
@@ -199,7 +208,8 @@ class LossReader:
             return
         if self.searching:
             self.searching = self.searching_functions = False
-            self.finder.stop()
+            self.finder.watch_backward(on=False)
+            self.finder.watch_functions(on=self.finder.watching)
         self.add(args, output)
         tally = self._tally()
         if tally is not None:

@@ -158,11 +158,11 @@ class Steps:
         self._saw_forward = True
         self.losses.owner.called()
         self._enter(training=module.training)
-        if self.mode is Mode.TRAIN and self.drafts.draft is None:
-            return
         if self._current_tally() is None:
+            self.losses.finder.watch_functions(on=False)
             return
-        self.losses.finder.watch_functions(on=False)
+        # Models may compute their loss themselves: it is looked at, but not counted.
+        self.losses.finder.watch_functions(on=not self.activations.compiled(prefix))
         if (
             self.mode is Mode.TRAIN
             and self.drafts.draft is not None
@@ -204,8 +204,8 @@ class Steps:
         own = self._loss_in(output)
         if own is not None:
             tally.add(LOSS, own, batch_size(tensors_in(output)[1:]))
-        elif self.losses.searching_functions:
-            self.losses.finder.watch_functions(on=True)
+        counting = own is None and self.losses.searching_functions
+        self.losses.finder.watch_functions(on=True, counting=counting)
         if (
             self.mode is Mode.TRAIN
             and self.drafts.draft is not None

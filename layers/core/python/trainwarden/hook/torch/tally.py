@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainwarden.hook.torch.objective import Objectives
 from trainwarden.hook.torch.views import View, tensors_in, view
 from trainwarden.stats.dtypes import Array
 
@@ -55,6 +56,7 @@ class Tally:
         labels: Label tensor name → class → count.
         batches: Forward passes.
         weighted: A loss weighted its classes.
+        objectives: What loss functions were given.
     """
 
     losses: dict[str, list[tuple[torch.Tensor, int]]] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class Tally:
     labels: dict[str, dict[int, int]] = field(default_factory=dict)
     batches: int = 0
     weighted: bool = False
+    objectives: Objectives = field(default_factory=Objectives)
     _sums: dict[str, _Sums] = field(default_factory=dict)
     _root_sums: _Sums = field(default_factory=_Sums)
 
@@ -126,6 +129,7 @@ class Tally:
                 last.losses[name] = [found.pop()]
         if self.batches <= 1:
             last.labels, self.labels = self.labels, {}
+            last.objectives, self.objectives = self.objectives, last.objectives
         self.losses = {name: found for name, found in self.losses.items() if found}
         self.roots, self.sources, self.batches = [], [], self.batches - 1
         self._root_sums = _Sums()
