@@ -35,12 +35,22 @@ from trainwarden.wire import codec, keys
 from trainwarden.wire.manifest import Manifest
 
 LABELS = {
+    "AllZero": "all_zero",
     "ClassImbalance": "class_imbalance",
     "DeadRelu": "dead_relu",
+    "ExplodingGradient": "exploding_gradient",
     "ExplodingTensor": "nonfinite",
+    "GradientClipping": "gradient_clipping",
+    "InitialLoss": "poor_initialization",
+    "LearningRateTooHigh": "update_ratio_high",
+    "LearningRateTooLow": "update_ratio_low",
     "LossNotDecreasing": "loss_not_decreasing",
+    "LowPrecision": "low_precision",
     "Overfit": "overfit",
+    "PoorWeightInitialization": "poor_initialization",
+    "SaturatedActivation": "saturated_activation",
     "StalledTrainingRule": "stalled_training",
+    "TensorVariance": "tensor_variance",
     "UnchangedTensor": "unchanged_tensor",
     "VanishingGradient": "vanishing_gradient",
 }

@@ -1,0 +1,111 @@
+"""How far weights move and how large gradients are: shared by rules, computed once a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from trainwarden.model import Collection, FloatArray, Mode, Observation
+from trainwarden.rules._selection import here, weight_matrices
+from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.derived import STATISTICS
+
+T = TypeVar("T")
+_FLAGS, _N, _ZERO = INDEX["flags"], INDEX["n"], INDEX["n_zero"]
+_SQUARE, _BEFORE = INDEX["u_sum2"], INDEX["u_w2"]
+
+
+def _once(obs: Observation, key: str, make: Callable[[Observation], T]) -> T:
+    known = obs.memo.get(key)
+    if known is None:
+        known = obs.memo[key] = make(obs)
+    found: T = known
+    return found
+
+
+def update_ratios(obs: Observation) -> FloatArray:
+    """L2 norm of the change since the last saved step over that of the weights, a matrix each.
+
+    (T,) float64 over the trainable weight matrices that were captured; NaN where nothing is known
+    or the weights were 0.
+    """
+
+    def make(obs: Observation) -> FloatArray:
+        stats = obs.stats[here(obs, weight_matrices(obs.layout))]
+        before = stats[:, _BEFORE]
+        with np.errstate(all="ignore"):
+            found: FloatArray = np.sqrt(stats[:, _SQUARE] / np.where(before > 0, before, np.nan))
+        return found
+
+    return _once(obs, "motion: update ratios", make)
+
+
+def gradient_norm(obs: Observation) -> float:
+    """L2 norm of all captured gradients, in loss units per parameter unit.
+
+    NaN if there are none or one of them is not finite.
+    """
+
+    def make(obs: Observation) -> float:
+        rows = obs.captured(Collection.GRADIENTS.value)
+        stats = obs.stats[rows]
+        if not rows.size or stats[:, 1:4].any():
+            return math.nan
+        norms = STATISTICS["l2"].compute(stats)
+        return float(np.linalg.norm(norms))
+
+    return _once(obs, "motion: gradient norm", make)
+
+
+def infinite_gradients(obs: Observation) -> bool:
+    """Say whether a captured gradient holds NaN or infinity."""
+    rows = obs.captured(Collection.GRADIENTS.value)
+    return bool(rows.size) and bool(obs.stats[rows, 1:4].any())
+
+
+def skipped(obs: Observation) -> bool:
+    """Say whether GradScaler, or the loop, left out the optimizer's step."""
+
+    def make(obs: Observation) -> bool:
+        if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
+            return True
+        rows = obs.captured(Collection.GRADIENTS.value)
+        return bool(rows.size) and bool(int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED)
+
+    return _once(obs, "motion: skipped", make)
+
+
+def learning_rate(obs: Observation) -> float:
+    """Learning rate of the first parameter group; NaN if unknown."""
+    rate = float(obs.scalars.get("optimizer", {}).get("lr_0", math.nan))
+    return rate if math.isfinite(rate) else math.nan
+
+
+def several_optimizers(obs: Observation) -> bool:
+    """Say whether more than one optimizer is at work: adversaries hold each other's loss up."""
+    return any(name.startswith("1.") for name in obs.scalars.get("optimizer", ()))
+
+
+def trains(obs: Observation) -> bool:
+    """Say whether this is a training step that the optimizer took."""
+    return obs.mode is Mode.TRAIN and obs.scalars.get("loop", {}).get("stepped", 1.0) != 0.0
+
+
+def bad_loss(obs: Observation) -> bool:
+    """Say whether a loss is NaN or infinite."""
+    return any(not math.isfinite(v) for v in obs.scalars.get("losses", {}).values())
+
+
+def classes(obs: Observation) -> float:
+    """Classes of the loss, from its shape or from the labels of this batch; NaN if unknown."""
+    told = [v for k, v in obs.scalars.get("objective", {}).items() if k.endswith(".classes")]
+    told = [v for v in told if math.isfinite(v) and v > 1]
+    return max(told) if told else math.nan
+
+
+def number(value: float) -> float | None:
+    """Return a number as JSON knows it, rounded to four digits; None for NaN and infinity."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None
