@@ -1,0 +1,223 @@
+"""LOP003 WrongMode: batch normalisation and dropout are in the mode that does not fit.
+
+**Why it hurts.** In eval mode batch normalisation does not normalise by the batch nor learn its
+statistics, and dropout does nothing; validation in training mode is noisy, and feeds the validation
+data to those statistics. Nothing crashes, the result is just worse.
+
+**How it is computed.** The hook looks at the modules while they train (unit: modules);
+evidence.kind says what it is:
+
+* *eval_mode*: at ``patience`` saved training steps in a row the model as a whole is in eval mode
+  with batch normalisation that is trained or with dropout in it; or all of its batch normalisation
+  is in eval mode with statistics that are still 0 and 1; or all of its dropout, which was in
+  training mode before;
+* *train_mode_validation*: ``occasions`` times a loss was computed in training mode without
+  gradients, no evaluation in eval mode was ever seen, and the model has dropout or batch
+  normalisation;
+* *batchnorm_momentum*: batch normalisation whose momentum is at least ``max_momentum``: its
+  statistics are those of the last batch. Other libraries mean 1 - momentum by it;
+* *batchnorm_stale*: in training mode, over ``min_steps`` steps, no running statistic moves.
+
+Intended and not counted: batch normalisation in eval mode whose scale and shift are frozen, or that
+has statistics of its own while the model as a whole is in training mode; passes without gradients
+at ``patience`` steps in a row, which belong to the algorithm.
+
+**Remedy.** model.train() after each validation pass, model.eval() and torch.no_grad() before it.
+
+**False alarms to expect.** Fine-tuning a whole model in eval mode on purpose.
+
+**Missing data.** Without the collection loop nothing is inspected; without buffers what is said
+about statistics is left out.
+
+**Source.** PyTorch's documentation of Module.eval and BatchNorm (momentum 0.1; Keras' 0.99 is 0.01
+here). A momentum of 0.9 gives the last two batches 99 % of the weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trainwarden.model import (
+    Collection,
+    Finding,
+    IntArray,
+    Json,
+    Layout,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules._facts import fact, suspicions
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._selection import here, once
+from trainwarden.stats.catalog import INDEX
+
+_MIN, _MAX, _CHANGE = INDEX["min"], INDEX["max"], INDEX["u_maxabs"]
+_NAMES = ("batchnorms", "batchnorms_in_eval", "batchnorms_in_eval_trainable", "dropouts",
+          "dropouts_in_eval")  # fmt: skip
+_TOLD = {
+    "eval_mode": (
+        "the model is trained in eval mode: {batchnorms_in_eval:.0f} of {batchnorms:.0f} batch "
+        "normalisation and {dropouts_in_eval:.0f} of {dropouts:.0f} dropout layers are in it"
+    ),
+    "batchnorm_momentum": (
+        "batch normalisation has a momentum of {batchnorm_momentum_max:.3g}: its running "
+        "statistics are those of the last batch"
+    ),
+    "batchnorm_stale": (
+        "the running statistics of {batchnorms:.0f} batch normalisation layers have not moved"
+    ),
+}
+_REMEDIES = {
+    "eval_mode": ("Call model.train() before training, and again after each validation pass.",),
+    "batchnorm_momentum": ("Use momentum=0.1; a momentum of 0.99 elsewhere is 0.01 in PyTorch.",),
+    "batchnorm_stale": ("Give batch normalisation a momentum above 0, usually 0.1.",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongMode(CheckedRule[Json]):
+    """Fire when layers train in eval mode, or validate in training mode."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "LOP003",
+        "WrongMode",
+        Severity.WARNING,
+        Tier.CRITICAL,
+        (Need("loop", "value"),),
+        (
+            "Call model.eval() before each validation pass and model.train() after it.",
+            "Put torch.no_grad() around validation; it does not replace model.eval().",
+        ),
+        "capture the collections loop and buffers; trainwarden.watch() does so by default",
+        explains=("LossNotDecreasing", "LossSpike", "Overfit", "Overtraining", "UnchangedTensor"),
+    )
+
+    patience: int = param(3, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=1))
+    occasions: int = param(
+        2, "Saved steps with a validation in training mode.", "saved steps", bounds=Bounds(ge=1)
+    )
+    min_steps: int = param(10, "Steps over which no statistic moves.", "steps", bounds=Bounds(ge=1))
+    max_momentum: float = param(0.9, "Least momentum that is ill.", bounds=Bounds(gt=0, le=1))
+
+    def start(self) -> Json:
+        """Nothing is suspected, no validation was seen."""
+        return {"kept": {}, "told": [], "trained": False, "at": -1, "row": 0, "count": 0,
+                "since": -1, "own": False}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """A training step at which the modules' modes are known."""
+        loop = obs.scalars.get("loop", {})
+        return obs.mode is Mode.TRAIN and ("batchnorms" in loop or "dropouts" in loop)
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Look at the modes of this step."""
+        if obs.mode is Mode.EVAL and not state["own"]:
+            return {**state, "own": True}, ()  # it does validate in eval mode
+        if obs.mode is not Mode.TRAIN or not self.inspects(obs):
+            return state, ()
+        facts = {name: fact(obs, "loop", name) for name in _NAMES}
+        facts["batchnorm_momentum_max"] = fact(obs, "loop", "batchnorm_momentum_max")
+        told = state["told"]
+        kinds = [k for k in self._kinds(obs, facts, trained=state["trained"]) if k not in told]
+        kept = suspicions(state["kept"], obs.step, kinds)
+        dropping = facts["dropouts"] > facts["dropouts_in_eval"]
+        state = {**state, "kept": kept, "trained": state["trained"] or dropping}
+        found: list[Finding] = []
+        for kind, (since, count) in kept.items():
+            slow = kind == "batchnorm_stale"
+            if count >= self.patience and (not slow or obs.step - since >= self.min_steps):
+                found.append(self._finding(obs, kind, facts, since, count))
+        state, more = self._validation(state, obs, facts)
+        found += more
+        if not found:
+            return state, ()
+        names = [str(finding.evidence["kind"]) for finding in found]
+        left = {kind: one for kind, one in state["kept"].items() if kind not in names}
+        return {**state, "told": sorted({*told, *names}), "kept": left}, found
+
+    def _kinds(self, obs: Observation, facts: dict[str, float], *, trained: bool) -> Iterator[str]:
+        norms, resting = facts["batchnorms"], facts["batchnorms_in_eval"]
+        drops, quiet = facts["dropouts"], facts["dropouts_in_eval"]
+        active = quiet >= 1 and not fact(obs, "loop", "dropout_max") <= 0
+        whole = fact(obs, "optimizer", "train_mode") == 0
+        ill = facts["batchnorms_in_eval_trainable"]
+        left = whole and (ill >= 1 or active)
+        unborn = norms >= 1 and ill >= norms and _untouched(obs)
+        if left or unborn or (active and quiet >= drops and trained):
+            yield "eval_mode"
+        if norms >= 1 and resting < norms:
+            if self.max_momentum <= facts["batchnorm_momentum_max"] <= 1:
+                yield "batchnorm_momentum"
+            elif resting == 0 and _stale(obs):
+                yield "batchnorm_stale"
+
+    def _finding(
+        self, obs: Observation, kind: str, facts: dict[str, float], since: int, count: int
+    ) -> Finding:
+        shown = {name: 0.0 if math.isnan(value) else value for name, value in facts.items()}
+        message = f"at {count} saved steps since step {since} {_TOLD[kind].format(**shown)}"
+        known = {name: value for name, value in facts.items() if math.isfinite(value)}
+        evidence = {"kind": kind, "saved_steps": count, **known}
+        value = facts["batchnorm_momentum_max"] if kind == "batchnorm_momentum" else float(count)
+        limit = self.max_momentum if kind == "batchnorm_momentum" else float(self.patience)
+        return Finding(obs.step, "", value, limit, message, since, evidence, _REMEDIES[kind])
+
+    def _validation(
+        self, state: Json, obs: Observation, facts: dict[str, float]
+    ) -> tuple[Json, list[Finding]]:
+        """Count saved steps with validation in training mode; at each step it is no validation."""
+        kind, passes = "train_mode_validation", fact(obs, "loop", "validation_in_training_mode")
+        if state["own"] or not passes >= 1:
+            return {**state, "at": obs.step, "row": 0}, []
+        row = state["row"] + 1 if obs.step == state["at"] + 1 else 1
+        since = obs.step if state["since"] < 0 else min(state["since"], obs.step)
+        count = state["count"] + (row == 1)
+        state = {**state, "at": obs.step, "row": row, "count": count, "since": since,
+                 "own": row >= self.patience}  # fmt: skip
+        modal = facts["batchnorms"] >= 1 or facts["dropouts"] >= 1
+        if row > 1 or count < self.occasions or kind in state["told"] or not modal:
+            return state, []
+        message = (
+            f"{count} times since step {since} a loss was computed without gradients while the "
+            "model was in training mode, and never in eval mode: model.eval() is not called "
+            "before validation"
+        )
+        evidence = {"kind": kind, "saved_steps": count}
+        value, limit = float(count), float(self.occasions)
+        return state, [Finding(obs.step, "", value, limit, message, since, evidence)]
+
+
+def _statistics(layout: Layout) -> tuple[IntArray, IntArray]:
+    """Rows of running means and running variances."""
+    rows = layout.rows(Collection.BUFFERS.value).tolist()
+    means, variances = (
+        np.array([r for r in rows if layout.names[r].endswith(end)], dtype=np.int64)
+        for end in ("running_mean", "running_var")
+    )
+    return means, variances
+
+
+def _untouched(obs: Observation) -> bool:
+    """Say whether all running statistics are as they were made: means 0, variances 1."""
+    means, variances = (here(obs, rows) for rows in once(obs.layout, "running", _statistics))
+    if not means.size or not variances.size:
+        return False
+    ends = [obs.stats[means, _MIN], obs.stats[means, _MAX]]
+    ends += [obs.stats[variances, _MIN] - 1, obs.stats[variances, _MAX] - 1]
+    return not any(end.any() for end in ends)
+
+
+def _stale(obs: Observation) -> bool:
+    """Say whether all running statistics are where they were at the saved step before."""
+    means, variances = (here(obs, rows) for rows in once(obs.layout, "running", _statistics))
+    rows = np.concatenate([means, variances])
+    return bool(rows.size) and bool((obs.stats[rows, _CHANGE] == 0).all())
