@@ -44,25 +44,28 @@ class Objective:
         """Add sampled inputs (R, C) float64; C is 1 where there are no rows of values."""
         if self._brief:
             return
-        self._inputs.add(rows)
+        bad = self._inputs.nonfinite
+        low, high = self._inputs.add(rows)
+        bad = self._inputs.nonfinite - bad
         self._elements += rows.size
         with np.errstate(all="ignore"):
-            negative = int(np.count_nonzero(rows < 0))
-            above = int(np.count_nonzero(rows > 1))
-            inside = rows.size - negative - above - int(np.count_nonzero(np.isnan(rows)))
+            negative = int(np.count_nonzero(rows < 0)) if bad or low < 0 else 0
+            above = int(np.count_nonzero(rows > 1)) if bad or high > 1 else 0
+            missing = int(np.count_nonzero(np.isnan(rows))) if bad else 0
             self._negative += negative
-            self._inside += inside
-            if rows.shape[1] < 2:  # noqa: PLR2004 - a single value makes no row
-                return
-            self._rows += len(rows)
-            if inside:
-                whole = (rows >= 0).all(axis=1) & (np.abs(rows.sum(axis=1) - 1) <= _TOLERANCE)
-                self._sum_to_one += int(np.count_nonzero(whole))
-            if negative:
-                whole = (rows <= _TOLERANCE).all(axis=1)
-                if whole.any():
-                    total = np.exp(rows[whole]).sum(axis=1)
-                    self._log_sum_to_one += int(np.count_nonzero(np.abs(total - 1) <= _TOLERANCE))
+            self._inside += rows.size - negative - above - missing
+            if rows.shape[1] > 1:  # a single value makes no row
+                self._add_rows(rows)
+
+    def _add_rows(self, rows: FloatArray) -> None:
+        self._rows += len(rows)
+        one = np.abs(rows.sum(axis=1) - 1) <= _TOLERANCE
+        if one.any():
+            self._sum_to_one += int(np.count_nonzero((rows[one] >= 0).all(axis=1)))
+        logs = rows.max(axis=1) <= _TOLERANCE
+        if logs.any():
+            total = np.exp(rows[logs]).sum(axis=1)
+            self._log_sum_to_one += int(np.count_nonzero(np.abs(total - 1) <= _TOLERANCE))
 
     def add_targets(self, targets: FloatArray, *, impossible: int, ignored: int) -> None:
         """Add sampled targets.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from trainwarden.model import FloatArray
 
@@ -26,22 +27,22 @@ class Spread:
         self._mean = self._m2 = 0.0
         self.low, self.high = math.inf, -math.inf
 
-    def add(self, values: FloatArray) -> None:
-        """Add values of any shape, float64."""
+    def add(self, values: FloatArray) -> tuple[float, float]:
+        """Add values of any shape, float64; returns the range of those that are finite."""
         values = values.reshape(-1)
         if not values.size:
-            return
+            return math.inf, -math.inf
         low, high = float(values.min()), float(values.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             finite = np.isfinite(values)
             self.nonfinite += int(values.size - np.count_nonzero(finite))
             values = values[finite]
             if not values.size:
-                return
+                return math.inf, -math.inf
             low, high = float(values.min()), float(values.max())
         n, total = values.size, self.n + values.size
         with np.errstate(all="ignore"):
-            mean = float(values.mean())
+            mean = float(values.sum()) / n
             centred = values - mean
             m2 = float(np.dot(centred, centred))
         away = mean - self._mean
@@ -49,6 +50,7 @@ class Spread:
         self._mean += away * (n / total)
         self.n = total
         self.low, self.high = min(self.low, low), max(self.high, high)
+        return low, high
 
     @property
     def mean(self) -> float:
@@ -109,7 +111,22 @@ class FeatureSpread:
         return found
 
     @property
-    def constant(self) -> FloatArray:
+    def constant(self) -> npt.NDArray[np.bool_]:
         """True for features that had one single value so far, (F,) bool."""
-        found: FloatArray = self.low == self.high
+        found: npt.NDArray[np.bool_] = self.low == self.high
         return found
+
+    def whole(self) -> dict[str, float]:
+        """Return mean, std, min and max of all features together; nothing without values."""
+        total = float(self.n.sum())
+        if not total:
+            return {}
+        with np.errstate(all="ignore"):
+            mean = float(self.n @ self.mean) / total
+            m2 = float(self._m2.sum() + self.n @ (self.mean - mean) ** 2)
+        return {
+            "mean": mean,
+            "std": math.sqrt(m2 / total),
+            "min": float(self.low.min()),
+            "max": float(self.high.max()),
+        }

@@ -33,6 +33,7 @@ from trainwarden.hook.torch.activations import Activations
 from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.callbacks import Callback, Scripting
 from trainwarden.hook.torch.drafts import Drafts
+from trainwarden.hook.torch.features import MAX_BATCHES, Batches
 from trainwarden.hook.torch.losses import LOSS, LossReader, loss_in
 from trainwarden.hook.torch.modules import Modules, Roots
 from trainwarden.hook.torch.optimizers import Optimizers, owned_by
@@ -82,6 +83,7 @@ class Steps:
         self._owned = -1  # parameters of the optimizers at the last look
         self.parameters = Parameters(session, self._modules)
         self.activations = Activations(session, self._modules)
+        self.batches = Batches(session, self._modules)
         self.losses = LossReader(
             session, self._current_tally, self._label, loss_fn, Ownership(roots.values())
         )
@@ -176,7 +178,12 @@ class Steps:
                 f"{prefix}.input".strip("."),
                 inputs,
             )
+            self.batches.inputs(self.drafts.draft, prefix, inputs)
             self.activations.attach(self.drafts.draft, prefix)
+        elif self.mode is Mode.EVAL and self.drafts.evaluation is not None:
+            draft, seen = self.drafts.evaluation
+            if seen.batches < MAX_BATCHES:
+                self.batches.inputs(draft, prefix, tensors_in((args, kwargs)), data=False)
         if prefix not in self._passing:
             after = Callback(self._session, partial(self._after_forward, prefix))
             self._passing[prefix] = after.hang(module.register_forward_hook)
@@ -221,6 +228,7 @@ class Steps:
                 f"{prefix}.output".strip("."),
                 outputs,
             )
+            self.batches.outputs(self.drafts.draft, prefix, outputs)
 
     # ---- losses and labels ----------------------------------------------------------------
 
