@@ -1,0 +1,252 @@
+"""OBJ001 LossMisuse: the loss function is given something it is not made for.
+
+**Why it hurts.** Nothing crashes and the loss even falls, but it measures something else: two
+softmax in a row squash the gradients and keep the loss above its minimum, shapes that broadcast
+compare each prediction with every target, and the best answer to that is one number for all.
+
+**How it is computed.** From inputs and targets of the functions of torch.nn.functional, through
+which torch's loss modules go. At ``patience`` saved training steps in a row at least ``share`` of
+the rows (unit: 1) look like the wrong thing; evidence.kind says what it is:
+
+* *double_softmax*: cross_entropy, which applies softmax itself, gets rows in [0, 1] that sum to 1;
+* *probabilities_to_nll*, *probabilities_to_kl*: nll_loss or kl_div, which expect logarithms, get
+  such rows;
+* *logits_to_nll*: nll_loss gets rows above 0, whose exponentials do not sum to 1;
+* *broadcast*: inputs and targets of an elementwise loss have as many elements but another shape,
+  (N, 1) and (N), so that the loss has N x N terms;
+* *single_class*: cross_entropy over one class is always 0;
+* *double_sigmoid*, *sigmoid_to_cross_entropy*: a loss that applies sigmoid or softmax itself gets
+  inputs that all lie in [0, 1], and the model ends in a sigmoid module; or they do so at ``long``
+  saved steps in a row that span ``min_steps`` steps, and none ever left it;
+* *maximised*: cross_entropy over at least 3 classes is over 1.5 x ln C and at most a third of what
+  a guess gets right is right, over ``long`` saved steps: the loss is made to rise.
+
+Not counted: log_softmax in front of cross_entropy, which changes nothing; single elements; targets
+that broadcast from fewer elements on purpose.
+
+**Remedy.** Logits into cross_entropy and binary_cross_entropy_with_logits, log_softmax into
+nll_loss and kl_div, target.view_as(output) into elementwise losses.
+
+**False alarms to expect.** Scores that are bounded to [0, 1] on purpose and multiplied by nothing.
+
+**Missing data.** Without the collection objective (other losses, other frameworks) nothing is
+inspected.
+
+**Source.** PyTorch's documentation of the functions; UMLAUT's "missing softmax" and its inverse. A
+softmax over C values cannot come under ln(1 + (C - 1)/e), 1.46 for 10 classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainwarden.model import (
+    Collection,
+    Finding,
+    Json,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules._facts import fact, functions, rounded, several_optimizers, suspicions
+from trainwarden.rules._output import output_activation
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+
+_SLOW = frozenset({"double_sigmoid", "sigmoid_to_cross_entropy", "maximised"})
+_SIGMOIDS = frozenset({"Sigmoid", "Hardsigmoid"})
+_POSITIVE = 1e-3  # logarithm of a probability above this is no rounding
+_CHANCE, _ABOVE = 1 / 3, 1.5
+_MANY = 3  # classes: with two, an adversary's labels look alike
+_TOLD = {
+    "double_softmax": (
+        "{function} gets rows of probabilities that sum to 1, and applies softmax once more: the "
+        "loss cannot come under {floor:.3g} with {classes:.0f} classes"
+    ),
+    "probabilities_to_nll": "{function} gets probabilities; it expects their logarithms",
+    "probabilities_to_kl": "{function} gets probabilities; it expects their logarithms",
+    "logits_to_nll": "{function} gets values up to {input_max:.3g}, which are no log-probabilities",
+    "broadcast": (
+        "{function} compares {input_size:.0f} predictions with {target_size:.0f} targets of "
+        "another shape: each with every other, by broadcasting"
+    ),
+    "single_class": "{function} is computed over one class: it is always 0",
+    "double_sigmoid": (
+        "{function}, which applies sigmoid itself, gets values that all lie in [0, 1] "
+        "({input_min:.3g} to {input_max:.3g})"
+    ),
+    "sigmoid_to_cross_entropy": (
+        "{function}, which applies softmax itself, gets values that all lie in [0, 1] "
+        "({input_min:.3g} to {input_max:.3g})"
+    ),
+    "maximised": (
+        "{function} is far above a guess over {classes:.0f} classes and only {accuracy:.1%} is "
+        "right, less than a guess: the loss is made to rise"
+    ),
+}
+_LOGITS = ("Give the loss raw scores: take the last softmax or sigmoid out of the model.",)
+_LOGARITHMS = (
+    "Use log_softmax in front of nll_loss and kl_div, or cross_entropy with raw scores.",
+)
+_REMEDIES = {
+    "double_softmax": _LOGITS,
+    "double_sigmoid": (*_LOGITS, "Or use binary_cross_entropy, which expects probabilities."),
+    "sigmoid_to_cross_entropy": _LOGITS,
+    "probabilities_to_nll": _LOGARITHMS,
+    "probabilities_to_kl": _LOGARITHMS,
+    "logits_to_nll": _LOGARITHMS,
+    "broadcast": ("Give both one shape: target.view_as(output) or output.squeeze(-1).",),
+    "single_class": (
+        "For one output use binary_cross_entropy_with_logits; for C classes put out C scores.",
+    ),
+    "maximised": ("Check the sign of the loss; reward is maximised, loss is minimised.",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossMisuse(CheckedRule[Json]):
+    """Fire when a loss function gets what it is not made for."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "OBJ001",
+        "LossMisuse",
+        Severity.ERROR,
+        Tier.CRITICAL,
+        (Need(Collection.OBJECTIVE.value, "value"),),
+        ("Give the loss what its documentation asks for: raw scores, logarithms, equal shapes.",),
+        "capture the collection objective; trainwarden.watch() does so by default",
+        explains=(
+            "Collapse",
+            "Confusion",
+            "InitialLoss",
+            "LearningRateTooLow",
+            "LossNotDecreasing",
+            "Overfit",
+            "OutputRange",
+            "Overtraining",
+            "SaturatedActivation",
+            "VanishingGradient",
+            "WeightUpdateRatio",
+        ),
+    )
+
+    patience: int = param(2, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=1))
+    share: float = param(0.99, "Share of the rows.", bounds=Bounds(gt=0.5, le=1))
+    long: int = param(
+        10, "Saved steps in a row where values alone must tell.", "saved steps", bounds=Bounds(ge=1)
+    )
+    min_steps: int = param(20, "Steps these must span.", "steps", bounds=Bounds(ge=0))
+
+    def start(self) -> Json:
+        """No loss function was seen."""
+        return {"kept": {}, "told": []}
+
+    def inspects(self, obs: Observation) -> bool:
+        """A training step at which a loss function was seen at work."""
+        return obs.mode is Mode.TRAIN and bool(obs.scalars.get(Collection.OBJECTIVE.value))
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Look at what each function was given; tell each kind once."""
+        if not self.inspects(obs):
+            return state, ()
+        ill = {
+            kind: (function, facts)
+            for function, facts in functions(obs).items()
+            for kind in self._kinds(obs, function.partition(":")[0], facts)
+            if kind not in state["told"]
+        }
+        if not ill and not state["kept"]:
+            return state, ()
+        kept = suspicions(state["kept"], obs.step, ill)
+        found = []
+        for kind, (since, count) in kept.items():
+            certain = kind not in _SLOW or (kind != "maximised" and _ends_in_sigmoid(obs))
+            lasted = count >= self.long and obs.step - since >= self.min_steps
+            if (certain and count >= self.patience) or lasted:
+                found.append(self._finding(obs, kind, *ill[kind], (since, count)))
+        told = [str(finding.evidence["kind"]) for finding in found]
+        kept = {kind: one for kind, one in kept.items() if kind not in told}
+        return {"kept": kept, "told": sorted({*state["told"], *told})}, found
+
+    def _kinds(self, obs: Observation, function: str, facts: Mapping[str, float]) -> Iterator[str]:
+        """What this function was given that it is not made for."""
+        if function == "cross_entropy":
+            yield from self._cross_entropy(obs, facts)
+        elif function in {"nll_loss", "kl_div"}:
+            if self._probable(facts):
+                yield "probabilities_to_nll" if function == "nll_loss" else "probabilities_to_kl"
+            elif function == "nll_loss" and self._too_large(facts):
+                yield "logits_to_nll"
+        elif function == "binary_cross_entropy_with_logits" and facts.get("inside_unit", 0.0) >= 1:
+            yield "double_sigmoid"
+        if facts.get("broadcast") == 1 and _crossed(facts):
+            yield "broadcast"
+
+    def _cross_entropy(self, obs: Observation, facts: Mapping[str, float]) -> Iterator[str]:
+        if facts.get("classes") == 1:
+            yield "single_class"
+        elif self._probable(facts):
+            yield "double_softmax"
+        elif facts.get("inside_unit", 0.0) >= 1:
+            yield "sigmoid_to_cross_entropy"
+        elif self._maximised(obs, facts):
+            yield "maximised"
+
+    def _probable(self, facts: Mapping[str, float]) -> bool:
+        return facts.get("rows_sum_to_one", 0.0) >= self.share
+
+    def _too_large(self, facts: Mapping[str, float]) -> bool:
+        """Say whether these are no logarithms of probabilities."""
+        normal = facts.get("log_rows_sum_to_one", 1.0)
+        return facts.get("input_max", 0.0) > _POSITIVE and normal < 1 - self.share
+
+    def _maximised(self, obs: Observation, facts: Mapping[str, float]) -> bool:
+        classes, right = facts.get("classes", 0.0), facts.get("accuracy", 1.0)
+        if not _MANY <= classes < math.inf or not right <= _CHANCE / classes:
+            return False
+        loss = fact(obs, "losses", "loss")
+        counts = obs.labels.get("label/0", {})
+        mixed = len(counts) >= _MANY and 2 * max(counts.values()) <= sum(counts.values())
+        high = abs(loss) > _ABOVE * math.log(classes) and math.isfinite(loss)
+        return mixed and high and not several_optimizers(obs)
+
+    def _finding(
+        self,
+        obs: Observation,
+        kind: str,
+        function: str,
+        facts: Mapping[str, float],
+        lasted: tuple[int, int],
+    ) -> Finding:
+        since, count = lasted
+        names = ("classes", "input_min", "input_max", "input_size", "target_size", "accuracy",
+                 "rows_sum_to_one", "log_rows_sum_to_one", "inside_unit")  # fmt: skip
+        known = {name: facts[name] for name in names if math.isfinite(facts.get(name, math.nan))}
+        shown = {**dict.fromkeys(names, 0.0), **known}
+        floor = math.log1p(max(0.0, shown["classes"] - 1) / math.e)
+        why = _TOLD[kind].format(function=function, floor=floor, **shown)
+        message = f"at {count} saved steps in a row since step {since} {why}"
+        evidence = {
+            "kind": kind,
+            "function": function,
+            "saved_steps": count,
+            **{name: rounded(value) for name, value in known.items()},
+        }
+        value, limit = known.get("rows_sum_to_one", float(count)), self.share
+        return Finding(obs.step, "", value, limit, message, since, evidence, _REMEDIES[kind])
+
+
+def _crossed(facts: Mapping[str, float]) -> bool:
+    """Say whether two shapes of as many elements broadcast: each element meets each other."""
+    size = facts.get("input_size", 0.0)
+    return size > 1 and size == facts.get("target_size")
+
+
+def _ends_in_sigmoid(obs: Observation) -> bool:
+    last = output_activation(obs)
+    return last is not None and last.kind in _SIGMOIDS
