@@ -24,6 +24,27 @@ from trainwarden.stats.catalog import INDEX
 
 TARGET_US, TARGET_BYTES = 200.0, 100_000
 REPEATS = 5
+FACTS = {  # what the hook says of a sound step beside the tensors
+    "optimizer": {"lr_0": 0.1, "found_inf": 0.0, "adaptive_0": 0.0, "weight_decay_0": 1e-4,
+                  "momentum_0": 0.9, "train_mode": 1.0},
+    "loop": {"gradients_carried": 0.0, "gradients_discarded": 0.0, "backward_passes": 1.0,
+             "stepped": 1.0, "parameters": 161.0, "parameters_without_optimizer": 0.0,
+             "parameters_without_gradient": 0.0, "optimizer_tensors": 161.0,
+             "optimizer_tensors_foreign": 0.0, "batchnorms": 53.0, "batchnorms_in_eval": 0.0,
+             "dropouts": 0.0, "dropouts_in_eval": 0.0, "validation_in_training_mode": 0.0},
+    "objective": {f"cross_entropy.{fact}": value for fact, value in {
+        "classes": 10.0, "rows_sum_to_one": 0.0, "log_rows_sum_to_one": 0.0, "inside_unit": 0.1,
+        "negative": 0.5, "broadcast": 0.0, "impossible_targets": 0.0, "ignored": 0.0,
+        "target_min": 0.0, "target_max": 9.0, "accuracy": 0.7}.items()},
+    "batch": {**{f"input/0.{fact}": value for fact, value in {
+        "samples": 64.0, "features": 3.0, "mean": 0.0, "std": 1.0, "min": -2.0, "max": 2.0,
+        "feature_mean_max": 0.1, "feature_std_max": 1.1, "feature_std_min": 0.9,
+        "constant_features": 0.0, "duplicated_features": 0.0, "correlation_max": 0.3,
+        "seen": 640.0, "nonfinite": 0.0, "duplicated_samples": 0.0, "shift": 0.1}.items()},
+        "output/0.batch_spread": 0.5, "output/0.cosine": 0.2},
+    "window": {"steps": 1.0, "loss_mean": 2.0, "loss_min": 2.0, "loss_max": 2.0,
+               "nonfinite_losses": 0.0, "clipped": 0.0, "grad_norm_max": 1.0},
+}  # fmt: skip
 
 
 def layout(tensors: int) -> Layout:
@@ -67,7 +88,7 @@ def observations(shape: Layout, steps: int, *, ill: bool) -> list[Observation]:
                 1e9 + step,
                 shape,
                 stats,
-                {"losses": {"loss": loss}, "optimizer": {"lr_0": 0.1, "found_inf": 0.0}},
+                {**FACTS, "losses": {"loss": loss}},
                 {name: Channels(active, 64) for name in activations},
                 {"label/0": dict.fromkeys(range(10), 6)},
             )
@@ -81,6 +102,7 @@ def fold(rules: Sequence[str], run: Sequence[Observation]) -> tuple[float, Json]
     for _ in range(REPEATS):
         state, took = engine.start(), []
         for obs in run:
+            obs.memo.clear()  # what rules share is worked out anew at each step
             began = time.perf_counter()
             state = engine.advance(state, obs).state
             took.append(time.perf_counter() - began)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.rules.runs import INF, NAN, Script, losses, matrices
-from trainwarden import engine
-from trainwarden.engine import Engine, RuleSpec, replay
+from trainwarden.engine import MAX_STATE_BYTES, Engine, RuleSpec, replay
+from trainwarden.engine.findings import complete
 from trainwarden.errors import ConfigError
 from trainwarden.model import (
     Finding,
@@ -110,7 +110,7 @@ def test_the_severity_of_the_job_wins() -> None:
 @pytest.mark.parametrize(("value", "sent"), [(NAN, 0.0), (INF, 1.7976931348623157e308)])
 def test_what_leaves_is_strict_json(value: float, sent: float) -> None:
     # built directly: parameters are finite, what a rule computes may not be
-    found = engine._complete(Finding(0, "", value, -value, "m", 0), spec(), Scripted())
+    found = complete(Finding(0, "", value, -value, "m", 0), spec(), Scripted())
     assert found.value == sent
     assert found.limit == -sent
     json.dumps([found.value, found.limit], allow_nan=False)
@@ -343,13 +343,13 @@ class TestWhatNoLedgerWouldKeep:
 
     def test_a_long_message_is_cut(self) -> None:
         found = Finding(0, "", 1.0, 0.0, "m" * 10_000, 0)
-        assert len(engine._complete(found, spec(), Scripted()).message) == 2_000
+        assert len(complete(found, spec(), Scripted()).message) == 2_000
 
     @pytest.mark.parametrize(
         ("own", "why"),
         [
             ({"seen": {1, 2}}, "not JSON"),
-            ({"seen": "x" * engine.MAX_STATE_BYTES}, "grew beyond 262144 bytes"),
+            ({"seen": "x" * MAX_STATE_BYTES}, "grew beyond 262144 bytes"),
         ],
     )
     def test_a_state_that_cannot_be_stored_ends_its_rule_and_no_other(

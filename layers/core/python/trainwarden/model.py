@@ -134,6 +134,14 @@ class Layout:
         """Tensor names of each collection, in the order of ``rows``."""
         return {c: tuple(self.names[r] for r in rows) for c, rows in self._by_collection.items()}
 
+    @cached_property
+    def collection_of(self) -> tuple[tuple[str, ...], IntArray]:
+        """Names of the collections, and the position in them of each row's, (R,) int64."""
+        positions = np.empty(len(self.tensors), dtype=np.int64)
+        for position, rows in enumerate(self._by_collection.values()):
+            positions[rows] = position
+        return tuple(self._by_collection), positions
+
     def rows(self, collection: str) -> IntArray:
         """Rows of a collection, ascending, (T,) int64; empty if there is none."""
         return self._by_collection.get(str(collection), np.empty(0, dtype=np.int64))
@@ -202,6 +210,37 @@ class Observation:
     partial: bool = False
     memo: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
+    @property
+    def present_scalars(self) -> frozenset[str]:
+        """Collections of which this observation holds scalars."""
+        found: frozenset[str] | None = self.memo.get("present_scalars")
+        if found is None:
+            found = frozenset(name for name, values in self.scalars.items() if values)
+            self.memo["present_scalars"] = found
+        return found
+
+    @property
+    def present_tensors(self) -> frozenset[str]:
+        """Collections of which this observation holds statistics of a tensor."""
+        found: frozenset[str] | None = self.memo.get("present_tensors")
+        if found is None:
+            names, positions = self.layout.collection_of
+            there = positions[: self.stats.shape[0]][~np.isnan(self.stats[: len(positions), 0])]
+            counts = np.bincount(there, minlength=len(names)).tolist()
+            found = frozenset(name for name, n in zip(names, counts, strict=True) if n)
+            self.memo["present_tensors"] = found
+        return found
+
+    @property
+    def present(self) -> frozenset[str]:
+        """Collections of which this observation holds anything, side tables included."""
+        found: frozenset[str] | None = self.memo.get("present")
+        if found is None:
+            sides = ("labels",) * bool(self.labels) + ("activations",) * bool(self.channels)
+            found = (self.present_scalars | self.present_tensors).union(sides)
+            self.memo["present"] = found
+        return found
+
     def captured(self, collection: str) -> IntArray:
         """Rows of ``collection`` captured at this step, (T,) int64; not to be written into."""
         key = ("captured", str(collection))
@@ -261,6 +300,8 @@ class Verdict:
         findings: Findings so far, recorded or only counted.
         inspected: Saved steps at which everything the rule needs was there.
         note: Why, for a person: the first finding's message, the crash, or what to capture.
+        severity: Of the finding that turned it, else of the rule; None where there is no rule.
+        cause: Key of the rule or set whose verdict explains this one; empty if none does.
     """
 
     rule: str
@@ -270,6 +311,8 @@ class Verdict:
     findings: int = 0
     inspected: int = 0
     note: str = ""
+    severity: Severity | None = None
+    cause: str = ""
 
     @property
     def evaluated(self) -> bool:
@@ -329,9 +372,8 @@ class Rule(Generic[S]):
     def inspects(self, obs: Observation) -> bool:
         """Say whether everything the rule needs is there; counted as ``Verdict.inspected``."""
         return all(
-            bool(obs.scalars.get(need.collection))
-            if need.stat == "value"
-            else obs.captured(need.collection).size > 0
+            need.collection
+            in (obs.present_scalars if need.stat == "value" else obs.present_tensors)
             for need in self.meta.needs
         )
 

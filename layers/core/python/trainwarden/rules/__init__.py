@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
+from trainwarden import grouping
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Rule
 from trainwarden.rules._parameters import Parameter, cast, check_one, nearest, parameters
@@ -28,6 +29,7 @@ __all__ = [
     "Parameter",
     "build",
     "checked",
+    "explained",
     "find",
     "names",
     "nearest",
@@ -50,8 +52,12 @@ WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
         "training_job_name_prefix": "jobs are stopped by exact name only",
         "use_losses_collection": "losses are always read from the losses collection",
         "argmax": "labels are class numbers already",
-        "predictions_regex": "predictions are not captured",
-        "threshold_misprediction": "predictions are not captured",
+        "predictions_regex": "predictions are found where the loss is computed",
+        "labels": "labels are found where the loss is computed",
+        "predictions": "predictions are found where the loss is computed",
+        "labels_collection": "labels are found where the loss is computed",
+        "predictions_collection": "predictions are found where the loss is computed",
+        "channel": "channels stand second, as torch has them",
     }
 )
 
@@ -79,6 +85,11 @@ def registry() -> Mapping[str, type[Rule[Any]]]:
             )
         found[meta.name], codes[meta.code] = cls, meta.name
     return MappingProxyType(found)
+
+
+def explained() -> Mapping[str, frozenset[str]]:
+    """Return what each rule explains, directly or through others: rule → rules."""
+    return grouping.closure({name: cls.meta.explains for name, cls in registry().items()})
 
 
 def _is_rule(cls: object) -> bool:

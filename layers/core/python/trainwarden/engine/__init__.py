@@ -1,0 +1,20 @@
+"""Folds many rules over a job's observations, each guarded from the others: see ``engine``."""
+
+from __future__ import annotations
+
+from trainwarden.engine.engine import Engine, replay
+from trainwarden.engine.findings import CRASH_CODE, MAX_EVIDENCE_BYTES, MAX_STATE_BYTES
+from trainwarden.engine.sets import SET_CODE
+from trainwarden.engine.specs import Fold, RuleSpec, SetSpec
+
+__all__ = [
+    "CRASH_CODE",
+    "MAX_EVIDENCE_BYTES",
+    "MAX_STATE_BYTES",
+    "SET_CODE",
+    "Engine",
+    "Fold",
+    "RuleSpec",
+    "SetSpec",
+    "replay",
+]
