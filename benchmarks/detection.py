@@ -37,15 +37,22 @@ from trainwarden.wire.manifest import Manifest
 LABELS = {
     "AllZero": "all_zero",
     "ClassImbalance": "class_imbalance",
+    "Collapse": "collapse",
     "DeadRelu": "dead_relu",
     "ExplodingGradient": "exploding_gradient",
     "ExplodingTensor": "nonfinite",
     "GradientClipping": "gradient_clipping",
+    "GradientsNotZeroed": "no_zero_grad",
     "InitialLoss": "poor_initialization",
     "LearningRateTooHigh": "update_ratio_high",
     "LearningRateTooLow": "update_ratio_low",
+    "LossMisuse": "wrong_loss",
     "LossNotDecreasing": "loss_not_decreasing",
     "LowPrecision": "low_precision",
+    "MissingGradient": "no_gradient",
+    "OptimizerNotStepping": "no_update",
+    "OutputRange": "output_range",
+    "OverRegularization": "over_regularization",
     "Overfit": "overfit",
     "PoorWeightInitialization": "poor_initialization",
     "SaturatedActivation": "saturated_activation",
@@ -53,6 +60,7 @@ LABELS = {
     "TensorVariance": "tensor_variance",
     "UnchangedTensor": "unchanged_tensor",
     "VanishingGradient": "vanishing_gradient",
+    "WrongMode": "wrong_mode",
 }
 STALL_FLOOR_S = 2.5
 MAX_BYTES = 256 * 1024 * 1024
