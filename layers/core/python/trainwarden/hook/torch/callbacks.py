@@ -37,6 +37,8 @@ class Callback:
         function: What to call; its result is dropped.
     """
 
+    __torch_unserializable__ = True  # torch warns of other hooks when it pickles a parameter
+
     def __init__(self, session: Session, function: Callable[..., object]) -> None:
         self._session, self._function = session, function
         self._handles: list[RemovableHandle] = []

@@ -52,6 +52,12 @@ class Drafts:
             self.draft.time = self._session.now()
             self._pending, self.draft = (self.draft, self.tally), None
 
+    def reopen(self) -> None:
+        """The step that was made last is not over yet."""
+        self.draft = None
+        if self._pending is not None:
+            (self.draft, self.tally), self._pending = self._pending, None
+
     def evaluate(self, step: int) -> None:
         """A batch of an evaluation pass begins."""
         if self.evaluation is None and self._session.options.evaluation:

@@ -138,19 +138,33 @@ class Parameters:
                 f"updates are not measured: that needs a copy of {size / 2**30:.1f} GiB of weights"
             )
 
-    def capture(self, draft: Draft, owned: frozenset[int] | None, scaling: Scaling) -> None:
+    @property
+    def tensors(self) -> list[nn.Parameter]:
+        """All parameters found, shared ones once."""
+        return [parameter.tensor for parameter in self._parameters.values()]
+
+    def capture(
+        self,
+        draft: Draft,
+        owned: frozenset[int] | None,
+        scaling: Scaling,
+        *,
+        weights: bool = True,
+    ) -> None:
         """Measure weights and gradients just before the optimizer's step.
 
         Args:
             draft: Gets the rows.
             owned: ids of the tensors to look at; None for all.
             scaling: What GradScaler did to the gradients.
+            weights: False if the weights of this step were measured already.
         """
         chosen = [p for p in self._parameters.values() if owned is None or id(p.tensor) in owned]
         for parameter in chosen:
             if parameter.gradient_row < 0 and parameter.tensor.requires_grad:  # new, or thawed
                 self._add_gradient(parameter)
-        self._weights(draft, [p for p in chosen if p.weight_row >= 0])
+        if weights:
+            self._weights(draft, [p for p in chosen if p.weight_row >= 0])
         self._gradients(draft, [p for p in chosen if p.gradient_row >= 0], scaling)
 
     def _weights(self, draft: Draft, chosen: list[_Parameter]) -> None:

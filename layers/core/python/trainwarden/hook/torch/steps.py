@@ -34,11 +34,12 @@ from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.callbacks import Callback, Scripting
 from trainwarden.hook.torch.drafts import Drafts
 from trainwarden.hook.torch.features import MAX_BATCHES, Batches
+from trainwarden.hook.torch.loop import Loop
 from trainwarden.hook.torch.losses import LOSS, LossReader, loss_in
 from trainwarden.hook.torch.modules import Modules, Roots
 from trainwarden.hook.torch.optimizers import Optimizers, owned_by
 from trainwarden.hook.torch.ownership import Ownership
-from trainwarden.hook.torch.parameters import Parameters
+from trainwarden.hook.torch.parameters import UNSCALED, Parameters
 from trainwarden.hook.torch.ranks import may_write
 from trainwarden.hook.torch.scaler import ScalerWatch
 from trainwarden.hook.torch.tally import Tally, batch_size
@@ -79,6 +80,7 @@ class Steps:
         self._optimizers = Optimizers(session, self._modules, optimizers)
         self._hooked = weakref.WeakSet[Optimizer](optimizers)
         self._scripting = Scripting()
+        self.loop = Loop(session, self._modules, self._optimizers, self._open, self._pass_made)
         self._saves = 0
         self._owned = -1  # parameters of the optimizers at the last look
         self.parameters = Parameters(session, self._modules)
@@ -118,6 +120,7 @@ class Steps:
         self._handles.append(register_optimizer_step_post_hook(after_other))
         self.scaler.install()
         self._scripting.install()
+        self.loop.attach()
         self._open()
 
     def detach(self) -> None:
@@ -128,15 +131,21 @@ class Steps:
         self.activations.detach()
         self.losses.finder.stop()
         self.scaler.remove()
+        self.loop.detach()
         self._scripting.remove()
 
     def leftovers(self) -> Callable[[], None]:
         """Return what is to be done when the modules are gone, and this object with them."""
-        drafts, handles = self.drafts, self._handles
-        ends = (self.losses.finder.stop, self.scaler.remove, self._scripting.remove)
+        drafts, handles, probes = self.drafts, self._handles, self.loop.handles
+        ends = (
+            self.losses.finder.stop,
+            self.scaler.remove,
+            self.loop.backward.patch.remove,
+            self._scripting.remove,
+        )
 
         def leave() -> None:
-            for handle in handles:
+            for handle in (*handles, *probes):
                 handle.remove()
             for end in ends:
                 end()
@@ -157,7 +166,7 @@ class Steps:
     # ---- forward --------------------------------------------------------------------------
 
     def _before_forward(self, prefix: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self._saw_forward = True
+        self._saw_forward, self.loop.counted = True, False
         self.losses.owner.called()
         self._enter(training=module.training)
         if self._current_tally() is None:
@@ -204,6 +213,7 @@ class Steps:
         if handle is not None:
             handle.remove()
         self.losses.owner.returned(output)
+        self.loop.look()
         tally = self._current_tally()
         if tally is None:
             return
@@ -276,6 +286,7 @@ class Steps:
         self._captured, self._forwarded = set(), set()
         saved = self.drafts.open(self.step)
         self.losses.finder.watch_backward(on=saved and self.losses.searching)
+        self.loop.opened(self.step)
 
     def _of_others(self, act: Callable[..., None], optimizer: Optimizer, *_: Any) -> None:
         if optimizer not in self._hooked:
@@ -284,11 +295,12 @@ class Steps:
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._optimizers.begin(optimizer):
             return
+        counted = self.loop.stepping(optimizer)
+        if counted:
+            self.drafts.reopen()
+            self.step -= 1
         self.drafts.submit_pending()
-        if self.mode is Mode.EVAL and self.drafts.evaluation and self._eval_with_grad:
-            # The loop trains in eval mode: what seemed an evaluation batch was this step's.
-            self._trains_in_eval, self.mode = True, Mode.TRAIN
-            self.drafts.adopt()
+        self._adopt()
         draft = self.drafts.draft
         if draft is None or id(optimizer) in self._captured:
             return
@@ -303,11 +315,34 @@ class Steps:
             )
         scaled = self.scaler.state(optimizer)
         self._look_around()
-        self.parameters.capture(draft, self._share(optimizer), scaled.scaling)
+        share = self._share(optimizer)
+        self.parameters.capture(draft, share, scaled.scaling, weights=not counted)
         self._describe(draft, optimizer)
         if scaled.found_inf is not None and scaled.loss_scale is not None:
             draft.scalar(Collection.OPTIMIZER, "found_inf", float(scaled.found_inf))
             draft.scalar(Collection.OPTIMIZER, "loss_scale", scaled.loss_scale)
+
+    def _adopt(self) -> None:
+        """See if the loop trains in eval mode: what seemed an evaluation was a step's batch."""
+        if self.mode is Mode.EVAL and self.drafts.evaluation and self._eval_with_grad:
+            self._trains_in_eval, self.mode = True, Mode.TRAIN
+            self.drafts.adopt()
+
+    def _pass_made(self) -> None:
+        """A backward pass without a step counts as one: no optimizer ever stepped."""
+        self._adopt()
+        draft = self.drafts.draft
+        if draft is not None:
+            self.activations.detach()
+            self.losses.finder.watch_functions(on=False)
+            self._look_around()
+            self.parameters.capture(draft, None, UNSCALED)
+            for optimizer in self._optimizers.known:
+                self._describe(draft, optimizer)
+            self.loop.tell_pass(draft)
+        self.drafts.complete()
+        self.step += 1
+        self._open()
 
     def _look_around(self) -> None:
         """Find parameters that are new: at first, when optimizers got some, and now and then."""
@@ -338,6 +373,7 @@ class Steps:
             draft.scalar(Collection.OPTIMIZER, "train_mode", float(self._modules.training))
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self.loop.stepped(optimizer, self.drafts.draft, self.step)
         if self._optimizers.end(optimizer):
             self.drafts.complete()
             self.step += 1
