@@ -104,8 +104,8 @@ def test_a_sigmoid_module_that_makes_the_output_is_proof(
         tensor("activation/last", "activations", (2,), kind=kind, depth=depth),
         tensor("output/0", "outputs", (2,)),
     )
-    values: dict[str, Any] = {"w": 1.0, "activation/last": [0.2, 0.8],
-                              "output/0": [0.2 * scale, 0.8 * scale]}  # fmt: skip
+    values: dict[str, Any] = {"w": 1.0, "activation/last": [0.1, 0.9],
+                              "output/0": [0.1 * scale, 0.9 * scale]}  # fmt: skip
     facts = {f"binary_cross_entropy_with_logits.{k}": v for k, v in {**LOGITS, **INSIDE}.items()}
     run = [script.step(i, values, scalars={"objective": facts}) for i in range(40)]
     assert told(run) == [(at, "double_sigmoid")]

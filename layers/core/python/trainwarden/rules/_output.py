@@ -11,6 +11,8 @@ from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX
 
 _MIN, _MAX = INDEX["min"], INDEX["max"]
+_FILLED = 0.7  # of the output's range
+_ROUNDING = 1e-2  # autocast rounds what goes into the loss
 RANGES: Mapping[str, tuple[float, float]] = {
     "Hardsigmoid": (0.0, 1.0),
     "LogSigmoid": (-math.inf, 0.0),
@@ -24,12 +26,29 @@ RANGES: Mapping[str, tuple[float, float]] = {
 
 
 class Bounded(NamedTuple):
-    """The last activation, whose output is the model's: ``row`` in the layout, class, range."""
+    """The last activation, whose output is the model's.
+
+    ``row`` is that of the layout, ``kind`` its class, ``low`` and ``high`` what it cannot leave,
+    ``least`` and ``most`` its smallest and largest element at this step.
+    """
 
     row: int
     kind: str
     low: float
     high: float
+    least: float
+    most: float
+
+    def feeds(self, facts: Mapping[str, float]) -> bool:
+        """Say whether a loss function's input is this output: it fills most of its range.
+
+        Other heads and similarities of embeddings have ranges of their own; a loss that looks at a
+        sample, or at chosen columns, sees nearly all of it.
+        """
+        least, most = facts.get("input_min", math.nan), facts.get("input_max", math.nan)
+        room = _ROUNDING * max(abs(self.least), abs(self.most))
+        within = self.least - room <= least and most <= self.most + room
+        return within and most - least >= _FILLED * (self.most - self.least) - room
 
 
 def output_activation(obs: Observation) -> Bounded | None:
@@ -47,7 +66,7 @@ def output_activation(obs: Observation) -> Bounded | None:
     if not any((obs.stats[o, _MIN], obs.stats[o, _MAX]) == ends for o in outputs.tolist()):
         return None
     kind = obs.layout.tensors[row].kind
-    return Bounded(row, kind, *RANGES[kind])
+    return Bounded(row, kind, *RANGES[kind], *(float(end) for end in ends))
 
 
 def _last(layout: Layout) -> IntArray:

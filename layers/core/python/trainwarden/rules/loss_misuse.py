@@ -165,7 +165,7 @@ class LossMisuse(CheckedRule[Json]):
         kept = suspicions(state["kept"], obs.step, ill)
         found = []
         for kind, (since, count) in kept.items():
-            certain = kind not in _SLOW or (kind != "maximised" and _ends_in_sigmoid(obs))
+            certain = kind not in _SLOW or _from_sigmoid(obs, kind, ill[kind][1])
             lasted = count >= self.long and obs.step - since >= self.min_steps
             if (certain and count >= self.patience) or lasted:
                 found.append(self._finding(obs, kind, *ill[kind], (since, count)))
@@ -247,6 +247,7 @@ def _crossed(facts: Mapping[str, float]) -> bool:
     return size > 1 and size == facts.get("target_size")
 
 
-def _ends_in_sigmoid(obs: Observation) -> bool:
-    last = output_activation(obs)
-    return last is not None and last.kind in _SIGMOIDS
+def _from_sigmoid(obs: Observation, kind: str, facts: Mapping[str, float]) -> bool:
+    """Say whether what the loss gets comes straight from a sigmoid module."""
+    last = output_activation(obs) if kind != "maximised" else None
+    return last is not None and last.kind in _SIGMOIDS and last.feeds(facts)

@@ -1,0 +1,233 @@
+"""OBJ002 OutputRange: the model's last activation cannot reach the targets.
+
+**Why it hurts.** A sigmoid never puts out 40. The output goes to the end of its range, where the
+gradient is next to 0, and the loss stays at the distance between that end and the targets.
+
+**How it is computed.** The range of the output is that of the last activation module, a sigmoid,
+tanh, ReLU or their like behind all weights, if its smallest and largest element are those of the
+model's output and the loss sees at least 70 % of what lies between them. Without such a module it
+is [0, 1] or [-1, 1] where the outputs stayed within, and within 0.2 % of an end, at ``long`` saved
+steps in a row that span ``min_steps`` steps. evidence.kind says what it is:
+
+* *unreachable_targets*: with t the range of the targets (unit: the target's own), at ``patience``
+  saved training steps in a row at least ``gap`` of t lies outside the range of the output, in an
+  elementwise loss;
+* *bounded_logits*: a tanh, ReLU or the like makes what cross_entropy or
+  binary_cross_entropy_with_logits takes for logits, in a run whose loss has lost less than
+  ``max_fall`` of its start after ``min_steps`` steps.
+
+Sigmoid in front of these is OBJ001's business.
+
+**Remedy.** No activation at the output of a regression, or targets scaled into its range; raw
+scores for losses that take logits.
+
+**False alarms to expect.** Targets that are clipped on purpose by the output's range.
+
+**Missing data.** Without the collection objective nothing is inspected; without activations only
+outputs that came to an end of their range are judged.
+
+**Source.** UMLAUT's and NeuraLint's check of the last activation against the targets. A fifth
+of the range: outliers leave a tanh by a tenth, and the rest is learned all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainwarden.model import (
+    Collection,
+    Finding,
+    Json,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules._facts import functions, rounded, skipped, suspicions
+from trainwarden.rules._output import Bounded, output_activation
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import begin, fall, follow
+
+_ELEMENTWISE = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
+_LOGITS = frozenset({"cross_entropy", "binary_cross_entropy_with_logits"})
+_BY_SIGMOID = frozenset({"Sigmoid", "Hardsigmoid", "LogSigmoid"})  # log-probabilities are logits
+_CLOSE = 0.002  # of the range: a linear output passes this by in a few steps
+_GUESSES = ((0.0, 1.0), (-1.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRange(CheckedRule[Json]):
+    """Fire when the targets lie where the output cannot go."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "OBJ002",
+        "OutputRange",
+        Severity.WARNING,
+        Tier.CRITICAL,
+        (Need(Collection.OBJECTIVE.value, "value"),),
+        (
+            "Take the activation out of the model's end: a regression has a linear output.",
+            "Or scale the targets into its range, and the predictions back.",
+            "Give losses that take logits raw scores.",
+        ),
+        "capture the collections objective and activations; trainwarden.watch() does by default",
+        explains=(
+            "Collapse",
+            "DeadRelu",
+            "LearningRateTooLow",
+            "LossNotDecreasing",
+            "SaturatedActivation",
+            "VanishingGradient",
+        ),
+    )
+
+    patience: int = param(3, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=1))
+    gap: float = param(
+        0.2, "Share of the targets' range that is out of reach.", bounds=Bounds(gt=0, le=1)
+    )
+    long: int = param(
+        4, "Saved steps in a row where outputs alone must tell.", "saved steps", bounds=Bounds(ge=1)
+    )
+    min_steps: int = param(30, "Steps these must span.", "steps", bounds=Bounds(ge=0))
+    max_fall: float = param(
+        0.3, "A run that lost this share of its starting loss learns.", bounds=Bounds(gt=0, le=1)
+    )
+
+    def start(self) -> Json:
+        """No target was seen."""
+        return {"kept": {}, "told": False, "loss": begin()}
+
+    def inspects(self, obs: Observation) -> bool:
+        """A training step at which a loss function was seen at work."""
+        return obs.mode is Mode.TRAIN and bool(obs.scalars.get(Collection.OBJECTIVE.value))
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Hold the range of the targets against that of the output."""
+        if state["told"] or not self.inspects(obs) or skipped(obs):
+            return state, ()
+        loss = follow(state["loss"], obs)
+        last = output_activation(obs)
+        ill = dict(self._suspects(obs, last))
+        if not ill and not state["kept"]:
+            return {**state, "loss": loss}, ()
+        kept = suspicions(state["kept"], obs.step, ill)
+        state = {"kept": kept, "told": False, "loss": loss}
+        for kind, (since, count) in kept.items():
+            if not self._lasted(kind, count, obs.step - since, fall(loss)):
+                continue
+            return {**state, "kept": {}, "told": True}, [
+                self._finding(obs, kind, ill[kind], (since, count))
+            ]
+        return state, ()
+
+    def _lasted(self, kind: str, count: int, span: int, fallen: float) -> bool:
+        if kind == "unreachable_targets":
+            return count >= self.patience
+        if kind == "bounded_logits":
+            return count >= self.patience and span >= self.min_steps and fallen < self.max_fall
+        return count >= self.long and span >= self.min_steps
+
+    def _suspects(self, obs: Observation, last: Bounded | None) -> Iterator[tuple[str, _Suspect]]:
+        for title, facts in functions(obs).items():
+            function = title.partition(":")[0]
+            made = last if last is not None and last.feeds(facts) else None
+            if function in _ELEMENTWISE:
+                yield from self._regression(obs, function, facts, made)
+            elif function in _LOGITS and made is not None and made.kind not in _BY_SIGMOID:
+                name = obs.layout.names[made.row]
+                yield "bounded_logits", _Suspect(function, made.low, made.high, name, facts)
+
+    def _regression(
+        self, obs: Observation, function: str, facts: Mapping[str, float], last: Bounded | None
+    ) -> Iterator[tuple[str, _Suspect]]:
+        if last is not None:
+            name = obs.layout.names[last.row]
+            one = _Suspect(function, last.low, last.high, name, facts)
+            if one.gap >= self.gap:
+                yield "unreachable_targets", one
+            return
+        for low, high in _GUESSES:
+            one = _Suspect(function, low, high, "", facts)
+            if one.inside and one.near and one.gap >= self.gap:
+                yield f"within {low:g} and {high:g}", one
+                return
+
+    def _finding(
+        self, obs: Observation, kind: str, one: _Suspect, lasted: tuple[int, int]
+    ) -> Finding:
+        since, count = lasted
+        who = one.name or "the output"
+        top = f"{one.high:g}" if math.isfinite(one.high) else "infinity"
+        if kind == "bounded_logits":
+            what = f"{one.function} takes its values for logits, and the loss does not fall"
+            gap = 0.0
+        else:
+            kind, gap = "unreachable_targets", one.gap
+            what = (
+                f"the targets of {one.function} lie between {one.targets[0]:.4g} and "
+                f"{one.targets[1]:.4g}, {gap:.0%} of that out of reach"
+            )
+        lower = f"{one.low:g}" if math.isfinite(one.low) else "-infinity"
+        message = f"{who} stays between {lower} and {top} since step {since}; {what}"
+        evidence = {
+            "kind": kind,
+            "function": one.function,
+            "saved_steps": count,
+            "out_of_reach": rounded(gap),
+            **{name: rounded(value) for name, value in one.known.items()},
+        }
+        confidence = 1.0 if one.name else 0.8
+        return Finding(
+            obs.step, one.name, gap, self.gap, message, since, evidence, confidence=confidence
+        )
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """A loss function whose input is bounded to [low, high] by ``name``, empty for a guess."""
+
+    function: str
+    low: float
+    high: float
+    name: str
+    facts: Mapping[str, float]
+
+    @property
+    def targets(self) -> tuple[float, float]:
+        """Smallest and largest target; NaN if they are not known."""
+        return self.facts.get("target_min", math.nan), self.facts.get("target_max", math.nan)
+
+    @property
+    def gap(self) -> float:
+        """Share of the targets' range that the output cannot reach; NaN if it is not known."""
+        least, most = self.targets
+        if not math.isfinite(most - least) or most < least:
+            return math.nan
+        if most == least:
+            return float(not self.low <= least <= self.high)
+        reached = max(0.0, min(most, self.high) - max(least, self.low))
+        return 1.0 - reached / (most - least)
+
+    @property
+    def inside(self) -> bool:
+        """Say whether all values lie in the range."""
+        least, most = self.facts.get("input_min", math.nan), self.facts.get("input_max", math.nan)
+        return self.low <= least and most <= self.high
+
+    @property
+    def near(self) -> bool:
+        """Say whether one of them is close to its end."""
+        least, most = self.facts.get("input_min", math.nan), self.facts.get("input_max", math.nan)
+        room = _CLOSE * (self.high - self.low)
+        return most >= self.high - room or least <= self.low + room
+
+    @property
+    def known(self) -> dict[str, float]:
+        """Numbers for evidence."""
+        names = ("target_min", "target_max", "input_min", "input_max")
+        return {name: self.facts[name] for name in names if name in self.facts}
