@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainwarden.hook import Hook as Hook
+    from trainwarden.hook import XGBoostCallback as XGBoostCallback
     from trainwarden.hook import watch as watch
 
 __version__ = "0.1.0"
-__all__ = ["Hook", "__version__", "watch"]
+__all__ = ["Hook", "XGBoostCallback", "__version__", "watch"]
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, so that Lambda and the command line do not pay for the hook's imports.
-    if name in {"Hook", "watch"}:
+    if name in {"Hook", "XGBoostCallback", "watch"}:
         from trainwarden import hook
 
         return getattr(hook, name)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainwarden.hook.torch import Hook as Hook
     from trainwarden.hook.torch import watch as watch
+    from trainwarden.hook.xgboost import XGBoostCallback as XGBoostCallback
 
-__all__ = ["Hook", "watch"]
+__all__ = ["Hook", "XGBoostCallback", "watch"]
+_HOMES = {"Hook": "torch", "XGBoostCallback": "xgboost", "watch": "torch"}
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, so that a framework is imported only by those who use it.
-    if name in __all__:
-        from trainwarden.hook import torch
-
-        return getattr(torch, name)
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

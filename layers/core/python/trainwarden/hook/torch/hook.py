@@ -14,9 +14,8 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from trainwarden.errors import BadInputError, ConfigError
-from trainwarden.hook import config
+from trainwarden.hook import starting
 from trainwarden.hook.exits import EXITS, reason_of
-from trainwarden.hook.options import Options, options
 from trainwarden.hook.session import Session, say
 from trainwarden.hook.torch.modules import Roots
 from trainwarden.hook.torch.ranks import ranked
@@ -227,11 +226,18 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         "max_pending_bytes": max_pending_bytes,
     }
     try:
-        settings, place = _settings(asked, job, out, strict=strict)
+        settings, place = starting.settings(asked, job, out, strict=strict)
         place = ranked(place)
         if place.worker:
             return Hook(None, None, loss_fn)  # data parallel: rank 0 has the same gradients
-        session = _session(settings, place, _store, _limits)
+        session = starting.session(
+            settings,
+            place,
+            framework=f"torch {torch.__version__}",
+            versions={"torch": torch.__version__, "cuda": torch.version.cuda or ""},
+            store=_store,
+            limits=_limits,
+        )
         steps = Steps(session, _roots(model), _optimizers(optimizer), loss_fn)
         session.on_stop = on_stop
         session.connect(steps, steps.leftovers())
@@ -243,41 +249,6 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         say(f"training is not watched: {error}")
         return Hook(None, None, loss_fn)
     return Hook(session, steps, loss_fn)
-
-
-def _settings(
-    asked: Mapping[str, Json], job: str | None, out: str | os.PathLike[str] | None, *, strict: bool
-) -> tuple[Options, config.Place]:
-    def report(message: str) -> None:
-        if strict:
-            raise ConfigError("arguments of watch()", message)
-        say(message)
-
-    return options(asked, report=report), config.discover(job, out, report=report)
-
-
-def _session(
-    settings: Options,
-    place: config.Place,
-    store: ObjectStore | None,
-    limits: Limits | None,
-) -> Session:
-    for other in EXITS.sessions:
-        if other.active and (other.place.job, other.place.out) == (place.job, place.out):
-            raise BadInputError(
-                "one watch for a job",
-                f"a second one for {place.job}",
-                "watch several modules in one call: watch({'g': generator, 'd': critic}, [a, b])",
-            )
-    extra = {"torch": torch.__version__, "cuda": torch.version.cuda or ""}
-    return Session(
-        settings,
-        place,
-        framework=f"torch {torch.__version__}",
-        environment=config.environment(extra, place),
-        store=store,
-        limits=limits,
-    )
 
 
 def _roots(model: nn.Module | Mapping[str, nn.Module]) -> Roots:

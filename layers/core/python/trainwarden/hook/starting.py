@@ -1,0 +1,71 @@
+"""What every framework's adapter does before it looks at its first step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from trainwarden.errors import BadInputError, ConfigError
+from trainwarden.hook import config
+from trainwarden.hook.exits import EXITS
+from trainwarden.hook.options import Options, options
+from trainwarden.hook.session import Session, say
+from trainwarden.hook.uploader import Limits
+from trainwarden.model import Json
+from trainwarden.store.ports import ObjectStore
+
+
+def settings(
+    asked: Mapping[str, Json], job: str | None, out: str | os.PathLike[str] | None, *, strict: bool
+) -> tuple[Options, config.Place]:
+    """Check what was asked for and find where it goes.
+
+    Raises:
+        ConfigError: a wrong argument of a strict run; otherwise it is said, and the default taken.
+    """
+
+    def report(message: str) -> None:
+        if strict:
+            raise ConfigError("arguments of watch()", message)
+        say(message)
+
+    return options(asked, report=report), config.discover(job, out, report=report)
+
+
+def session(
+    options: Options,
+    place: config.Place,
+    *,
+    framework: str,
+    versions: Mapping[str, str],
+    store: ObjectStore | None = None,
+    limits: Limits | None = None,
+) -> Session:
+    """Open the session of one worker.
+
+    Args:
+        options: What is captured.
+        place: Job, destination, rank.
+        framework: Name and version for the manifest.
+        versions: Of what else matters: library → version.
+        store: Where to write; None to open what ``place`` names.
+        limits: Upload limits.
+
+    Raises:
+        BadInputError: this process watches the job already.
+    """
+    for other in EXITS.sessions:
+        if other.active and (other.place.job, other.place.out) == (place.job, place.out):
+            raise BadInputError(
+                "one watch for a job",
+                f"a second one for {place.job}",
+                "watch several modules in one call: watch({'g': generator, 'd': critic}, [a, b])",
+            )
+    return Session(
+        options,
+        place,
+        framework=framework,
+        environment=config.environment(dict(versions), place),
+        store=store,
+        limits=limits,
+    )

@@ -1,0 +1,129 @@
+"""The public face of the XGBoost hook: ``XGBoostCallback``.
+
+Rounds are steps. A saved round is an observation of mode TRAIN (losses of the training set, trees,
+importances, predictions), and one of mode EVAL with the losses of the validation set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import xgboost
+
+from trainwarden.hook import starting
+from trainwarden.hook.exits import EXITS
+from trainwarden.hook.session import Session, say
+from trainwarden.hook.uploader import Limits
+from trainwarden.hook.xgboost.rounds import Rounds
+from trainwarden.model import Json
+from trainwarden.store.ports import ObjectStore
+
+INTERVAL = 10  # SageMaker Debugger's for XGBoost
+
+
+class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,unused-ignore]
+    """Watch a boosted training: ``xgboost.train(…, callbacks=[XGBoostCallback(train=dtrain)])``.
+
+    Every argument is optional. It never raises into the training and never waits for the network,
+    unless ``strict``; the model is the same with and without it.
+
+    Args:
+        train: The training matrix: labels, predictions and confusion are taken from up to 2,000
+            of its rows. Without it only losses, trees and importances are captured.
+        job: Job name: letters, digits and hyphens, at most 63; found on SageMaker.
+        out: ``s3://bucket`` or a folder; found on SageMaker.
+        save_interval: Rounds from one saved round to the next; 10.
+        dense_steps: Rounds saved without gaps at the beginning; 10.
+        training_set: Name of the training set in ``evals``; None for the first whose name
+            contains ``train``, else the first.
+        rules: Rules for this job, as in docs/job-configuration.md.
+        strict: Raise on trouble and wait for uploads at the end.
+        close_timeout_s: Longest wait for the last uploads at the end; 20.
+    """
+
+    def __init__(  # noqa: PLR0913 - one keyword for each documented option
+        self,
+        train: xgboost.DMatrix | None = None,
+        *,
+        job: str | None = None,
+        out: str | os.PathLike[str] | None = None,
+        save_interval: int | None = None,
+        dense_steps: int | None = None,
+        training_set: str | None = None,
+        rules: Json = None,
+        strict: bool = False,
+        close_timeout_s: float | None = None,
+        _store: ObjectStore | None = None,
+        _limits: Limits | None = None,
+    ) -> None:
+        super().__init__()
+        self._session: Session | None = None
+        self._rounds: Rounds | None = None
+        asked = {
+            "save_interval": INTERVAL if save_interval is None else save_interval,
+            "dense_steps": dense_steps,
+            "rules": rules,
+            "strict": strict,
+            "close_timeout_s": close_timeout_s,
+        }
+        try:
+            options, place = starting.settings(asked, job, out, strict=strict)
+            self._session = starting.session(
+                options,
+                place,
+                framework=f"xgboost {xgboost.__version__}",
+                versions={"xgboost": xgboost.__version__},
+                store=_store,
+                limits=_limits,
+            )
+            self._rounds = Rounds(self._session, train, training_set)
+            self._session.connect(self._rounds, lambda: None)
+            EXITS.follow(self._session)
+        except Exception as error:
+            if strict:
+                raise
+            say(f"training is not watched: {error}")
+
+    @property
+    def job(self) -> str:
+        """Name of the job; empty if nothing is watched."""
+        return self._session.uploader.job if self._session else ""
+
+    def before_training(self, model: Any) -> Any:
+        """Read what the booster was configured with."""
+        if self._session and self._rounds:
+            self._session.guarded(self._rounds.begin, model)
+        return model
+
+    def after_iteration(
+        self, model: Any, epoch: int, evals_log: Mapping[str, Mapping[str, Any]]
+    ) -> bool:
+        """Save the round if it is due; True ends the training, when the cloud asks for it."""
+        if self._session is None or self._rounds is None:
+            return False
+        self._session.guarded(self._rounds.follow, model, epoch, evals_log)
+        return self._session.stop_requested
+
+    def after_training(self, model: Any) -> Any:
+        """Upload what is left."""
+        self.close("stopped" if self._session and self._session.stop_requested else "finished")
+        return model
+
+    def close(self, reason: str = "finished") -> None:
+        """Upload what is left and write the end object; a second call does nothing."""
+        if self._session is not None:
+            EXITS.forget(self._session)
+            self._session.close(reason)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> XGBoostCallback:
+        return self  # scikit-learn clones estimators with their callbacks; a run has one watch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inert, ()
+
+
+def _inert() -> xgboost.callback.TrainingCallback:
+    """What a pickled estimator has in place of the callback."""
+    return xgboost.callback.TrainingCallback()
