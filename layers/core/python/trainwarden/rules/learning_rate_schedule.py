@@ -1,0 +1,290 @@
+"""OPT004 LearningRateSchedule: the schedule takes the learning rate away, or gives too much of it.
+
+**Why it hurts.** A rate that falls before the network has learned freezes it where it is; a rate
+that is too high at the start, or raised again, throws away what was there.
+
+**How it is computed.** The rate is the largest ``lr_i`` of the optimizer (no unit), the peak the
+largest rate so far, ``full`` = sum of rate x steps ÷ peak the number of steps at full rate that
+the run has had (unit: steps). Levels of the loss are medians of saved losses. The finding's
+``kind`` is
+
+* ``per_batch``: the rate fell to ``min_rate`` of its peak or below within T steps and has stayed
+  there for ``linger`` x T x min(1, T ÷ 100) steps (8 at least), ``full`` is at most ``max_full``
+  and the loss was not cut to half by then (to a tenth, where ``full`` is at most 25). A scheduler
+  meant for epochs that is stepped at every batch does this;
+* ``restart``: the rate was raised to 3 times its value or more, and ``patience`` steps later the
+  loss has lost at least 85 % of the way it had come, which was 40 % of its start or more;
+* ``rising``: the rate grows, to 5 times that of the lowest loss or more, and the loss rises with it
+  to more than twice its start;
+* ``no_warmup``: a network with layer normalisation and an Adam-like optimizer whose rate was at its
+  peak from the first step: the loss rose above 1.5 times its first value within the first 10
+  steps, and ``patience`` steps after the start is still above 0.6 of it.
+
+**Remedy.** Step the scheduler once an epoch, or count its milestones in batches; warm up over the
+first few hundred steps; end a cycle where the run ends.
+
+**False alarms to expect.** Runs of less than ``max_full`` steps whose rate falls exponentially.
+
+**Missing data.** Without a rate, or without a loss above 0 (surrogates have either sign), nothing
+is inspected. NaN is passed over. A resume to earlier steps keeps what was seen.
+
+**Source.** ``scheduler.step()`` in the inner loop: the PyTorch documentation's StepLR example steps
+once an epoch, and forums are full of runs that did not. Cosine and linear schedules spend at most
+7 % of a run under 1 % of their peak, an exponential one down to a thousandth a third of it, so that
+``linger`` is no end of a run. Warm-up: Popel and
+Bojar, "Training Tips for the Transformer" (2018); Xiong et al., "On Layer Normalization in the
+Transformer Architecture" (2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+from trainwarden.model import (
+    Finding,
+    Json,
+    Layout,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import main_loss
+from trainwarden.rules._selection import once
+
+RATES, LOSSES = Need("optimizer", "value"), Need("losses", "value")
+_RECENT = 5  # saved steps in a level
+_FIRST_STEPS = 10
+_LONG = 100  # steps: a rate that took longer to fall must stay low for the full share
+_LEAST_STEPS = 8  # a rate must have stayed low for
+_FEW_FULL, _BARELY, _HALF = 25.0, 0.1, 0.5
+_RAISED, _LEARNED, _LOST = 3.0, 0.6, 0.85
+_GROWN, _ABOVE = 5.0, 2.0
+_OVERSHOOT, _STILL = 1.5, 0.6
+_Told = tuple[int, float, float, str]  # first step, value, limit, message
+_REMEDIES = {
+    "per_batch": (
+        "Call scheduler.step() once an epoch, after the loop over batches.",
+        "Or keep it in the loop and give its milestones, step size or T_max in batches.",
+        "With ReduceLROnPlateau, step on the validation loss, with mode='min'.",
+    ),
+    "restart": (
+        "Lower the rate that the restart goes back to, or end the schedule with the run.",
+        "Set T_max of a cosine schedule to the whole run: beyond it the rate rises again.",
+    ),
+    "rising": (
+        "Check the sign of the schedule: a gamma above 1 makes the rate grow without end.",
+        "Go back to the checkpoint before the loss rose, with the rate of that step.",
+    ),
+    "no_warmup": (
+        "Warm the rate up linearly from 0 over the first few hundred to few thousand steps.",
+        "Use a peak rate 10 times lower, or layer normalisation before each block.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningRateSchedule(CheckedRule[Json]):
+    """Fire when the loss shows that the learning rate came too early, too late or too much."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "OPT004",
+        "LearningRateSchedule",
+        Severity.WARNING,
+        Tier.EVIDENCE,
+        (RATES, LOSSES),
+        (
+            "Call scheduler.step() once an epoch if its parameters are meant in epochs.",
+            "Warm up, and end the schedule where the run ends.",
+        ),
+        "pass the optimizer and loss_fn to watch()",
+        ("LossNotDecreasing", "LossSpike", "UnchangedTensor", "LearningRateTooLow"),
+    )
+
+    min_rate: float = param(
+        0.01, "Share of the peak that is no rate any more.", bounds=Bounds(gt=0, lt=1)
+    )
+    linger: float = param(
+        0.5, "Share of the steps until then that the rate must stay there.", bounds=Bounds(gt=0)
+    )
+    max_full: float = param(
+        60.0, "Steps at full rate that are enough for a run.", "steps", bounds=Bounds(gt=0)
+    )
+    patience: int = param(
+        40, "Steps a restart or a start is given to recover.", "steps", bounds=Bounds(ge=1)
+    )
+
+    def start(self) -> Json:
+        """No rate has been seen."""
+        return {"origin": -1, "at": -1, "rate": 0.0, "peak": 0.0, "full": 0.0, "gone": -1,
+                "first": [], "last": [], "best": None, "raised": None, "top": 0.0,
+                "sign": False, "told": []}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """A rate and a loss of a training step."""
+        return obs.mode is Mode.TRAIN and _rate(obs) is not None and main_loss(obs) is not None
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Follow rate and loss; name each kind of trouble once."""
+        loss, rate = main_loss(obs), _rate(obs)
+        if obs.mode is not Mode.TRAIN or loss is None or rate is None:
+            return state, ()
+        state = self._follow(state, obs.step, rate, loss[1])
+        if state["sign"] or len(state["last"]) < _RECENT:
+            return state, ()
+        for kind, judge in (
+            ("per_batch", self._per_batch),
+            ("restart", self._restart),
+            ("rising", self._rising),
+            ("no_warmup", self._no_warmup),
+        ):
+            told = judge(state, obs) if kind not in state["told"] else None
+            if told is not None:
+                found = _finding(state, obs, kind, told)
+                return {**state, "told": [*state["told"], kind]}, [found]
+        return state, ()
+
+    def _follow(self, state: Json, step: int, rate: float, loss: float) -> Json:
+        """Take one step's rate and loss into account; the rate of a gap is that at its start."""
+        origin = step if state["origin"] < 0 else state["origin"]
+        steps = max(0, step - state["at"]) if state["at"] >= 0 else 0
+        peak = max(state["peak"], rate)
+        gone = state["gone"]
+        if rate > self.min_rate * peak * (1 + 1e-9) or peak == 0:
+            gone = -1
+        elif gone < 0:
+            gone = step
+        first = state["first"]
+        if len(first) < _RECENT and step - origin < _FIRST_STEPS:
+            first = [*first, loss]
+        first = first or [loss]
+        last = [*state["last"][1 - _RECENT :], loss]
+        level, best = median(last), state["best"]
+        if len(last) == _RECENT and (best is None or level < best[0]):
+            best = [level, rate, step]
+        raised = state["raised"]
+        if raised is None or rate < raised[1] / _RAISED:
+            low = state["rate"]
+            if 0 < low * _RAISED <= rate and best is not None:
+                raised = [step, rate, level if len(state["last"]) < _RECENT else
+                          median(state["last"])]  # fmt: skip
+            else:
+                raised = None
+        top = max(state["top"], loss) if step - origin < _FIRST_STEPS else state["top"]
+        return {
+            "origin": origin,
+            "at": max(step, state["at"]),
+            "rate": rate,
+            "peak": peak,
+            "full": state["full"] + steps * state["rate"],
+            "gone": gone,
+            "first": first,
+            "last": last,
+            "best": best,
+            "raised": raised,
+            "top": top,
+            "sign": state["sign"] or loss <= 0,
+            "told": state["told"],
+        }
+
+    def _per_batch(self, state: Json, obs: Observation) -> _Told | None:
+        until = state["gone"] - state["origin"]
+        if state["gone"] < 0 or until <= 0:
+            return None
+        full = state["full"] / state["peak"]
+        lingered = obs.step - state["gone"]
+        least = max(_LEAST_STEPS, self.linger * until * min(1.0, until / _LONG))
+        if lingered < least or full > self.max_full:
+            return None
+        start, level = median(state["first"]), median(state["last"])
+        if level < (_BARELY if full <= _FEW_FULL else _HALF) * start:
+            return None
+        message = (
+            f"the learning rate fell from {state['peak']:.3g} to {state['rate']:.3g} within "
+            f"{until} steps, as if stepped per batch: so far the run had as much as {full:.0f} "
+            f"steps at full rate, and the loss of {level:.4g} stays where that left it"
+        )
+        return state["origin"], state["rate"], self.min_rate * state["peak"], message
+
+    def _restart(self, state: Json, obs: Observation) -> _Told | None:
+        if state["raised"] is None or obs.step - state["raised"][0] < self.patience:
+            return None
+        step, rate, before = state["raised"]
+        start, level = median(state["first"]), median(state["last"])
+        if before > _LEARNED * start or level < before + _LOST * (start - before):
+            return None
+        message = (
+            f"the loss was {before:.4g} when the learning rate was raised to {rate:.3g} at step "
+            f"{step}, and is {level:.4g} now: what the run had learned is lost"
+        )
+        return step, level, before, message
+
+    def _rising(self, state: Json, obs: Observation) -> _Told | None:
+        if state["best"] is None or state["rate"] < state["peak"]:
+            return None
+        lowest, rate, step = state["best"]
+        start, level = median(state["first"]), median(state["last"])
+        grown = state["rate"] >= _GROWN * rate > 0
+        if not grown or level < _ABOVE * start or obs.step - step < _LEAST_STEPS:
+            return None
+        message = (
+            f"the learning rate has grown from {rate:.3g} at step {step}, where the loss was "
+            f"{lowest:.4g}, to {state['rate']:.3g}; the loss has risen to {level:.4g}"
+        )
+        return step, level, _ABOVE * start, message
+
+    def _no_warmup(self, state: Json, obs: Observation) -> _Told | None:
+        start, level = state["first"][0], median(state["last"])
+        if obs.step - state["origin"] < self.patience or state["top"] < _OVERSHOOT * start:
+            return None
+        full = state["full"] >= 0.99 * state["peak"] * (obs.step - state["origin"])
+        if not full or level < _STILL * start or not _needs_warmup(obs):
+            return None
+        message = (
+            f"the learning rate was {state['peak']:.3g} from the first step on, without warm-up: "
+            f"the loss rose from {start:.4g} to {state['top']:.4g} at once and is still "
+            f"{level:.4g}"
+        )
+        return state["origin"], state["top"], _OVERSHOOT * start, message
+
+
+def _finding(state: Json, obs: Observation, kind: str, told: _Told) -> Finding:
+    since, value, limit, message = told
+    evidence = {
+        "kind": kind,
+        "rate": state["rate"],
+        "peak": state["peak"],
+        "full_rate_steps": round(state["full"] / state["peak"], 1) if state["peak"] else 0.0,
+        "start": median(state["first"]),
+    }
+    since = max(0, min(since, obs.step))
+    return Finding(obs.step, "lr_0", value, limit, message, since, evidence, _REMEDIES[kind], 0.8)
+
+
+def _rate(obs: Observation) -> float | None:
+    """The largest learning rate of the optimizer's groups, None if there is none."""
+    facts = obs.scalars.get("optimizer")
+    if not facts or "lr_0" not in facts:
+        return None
+    rates = [v for name, v in facts.items() if name.startswith("lr_") and math.isfinite(v)]
+    return max(0.0, *rates) if rates else None
+
+
+def _needs_warmup(obs: Observation) -> bool:
+    """Layer normalisation and an Adam-like optimizer: what the papers on warm-up are about."""
+    adaptive = obs.scalars.get("optimizer", {}).get("adaptive_0", 0.0) > 0
+
+    def normalised(layout: Layout) -> bool:
+        return any(tensor.kind in _NORMALISED for tensor in layout.tensors)
+
+    return adaptive and once(obs.layout, "layer_norm", normalised)
+
+
+_NORMALISED = frozenset({"LayerNorm", "RMSNorm", "MultiheadAttention", "TransformerEncoderLayer"})
