@@ -31,6 +31,9 @@ FACTS: dict[str, dict[str, float]] = {  # what the hook says of a sound step bes
         "adaptive_0": 0.0,
         "weight_decay_0": 0.0,
         "momentum_0": 0.9,
+        "eps_0": 1e-8,
+        "grad_norm": 0.4,
+        "clip_limit": 1.0,
     },
     "loop": {
         "gradients_carried": 0.0,
@@ -70,9 +73,12 @@ FACTS: dict[str, dict[str, float]] = {  # what the hook says of a sound step bes
         "input/0.duplicated_features": 0.0,
         "input/0.correlation_max": 0.3,
         "input/0.shift": 0.1,
+        "input/0.seen": 64.0,
+        "input/1.mean": 0.0,
+        "input/1.seen": 64.0,
         "output/0.batch_spread": 0.5,
     },
-    "window": {"steps": 1.0, "nonfinite_losses": 0.0},
+    "window": {"steps": 1.0, "nonfinite_losses": 0.0, "clipped": 0.0},
 }
 
 

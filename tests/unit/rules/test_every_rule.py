@@ -24,6 +24,7 @@ TENSORS = (
     tensor("frozen", "weights", depth=1, trainable=False),
     tensor(RELU, "activations", (4,), kind="ReLU", depth=1),
     tensor("input/0", "inputs"),
+    tensor("input/1", "inputs", (3, 8, 8)),
     tensor("empty", "weights", (0,)),
 )
 OTHER: dict[
@@ -36,7 +37,23 @@ OTHER: dict[
     "StalledTrainingRule": {"threshold": 2.0},
     "DeadRelu": {"threshold_inactivity": 1.0, "min_seen": 10},
     "ClassImbalance": {"samples": 20},
+    "Confusion": {"samples": 20, "category_no": 4},
+    "CheckInputImages": {"saves": 1},
+    "NotNormalizedData": {"threshold_samples": 1},
+    "NLPSequenceRatio": {"token_values": "0,3"},
+    "TokenImbalance": {"samples": 1, "saves": 1},
+    "BadLabels": {"samples": 100, "steps": 1, "passes": 2},
+    "DistributionShift": {"saves": 3, "patience": 2},
     "ExplodingTensor": {"max_skipped": 2},
+    "TensorVariance": {"max_threshold": 4.0, "collection_names": "weights,activations"},
+    "AllZero": {"collection_names": "gradients,weights"},
+    "LearningRateTooHigh": {"max_ratio": 1e-3, "patience": 1},
+    "LearningRateTooLow": {"max_ratio": 10.0, "min_steps": 1, "min_saves": 2},
+    "LowPrecision": {"patience": 1, "min_steps": 0},
+    "SaturatedActivation": {"share_at_start": 0.1, "min_saves": 1, "min_steps": 0},
+    "GradientClipping": {"max_ratio": 2.0, "min_saves": 2, "min_steps": 1},
+    "InitialLoss": {"max_ratio": 1.1, "min_steps": 1},
+    "ExplodingGradient": {"growth": 2.0},
 }
 EVERY: list[tuple[str, dict[str, Any]]] = [
     (name, given_)
@@ -44,8 +61,16 @@ EVERY: list[tuple[str, dict[str, Any]]] = [
     for given_ in ({}, dict(cls.meta.sagemaker or {}), OTHER.get(name, {}))
     if given_ or cls.meta.default
 ]
+SIDE_TABLES = {
+    "label/0": {0: 30, 1: 34},
+    "predicted/0": {0: 30, 1: 34},
+    "correct/0": {0: 29, 1: 33},
+    "confusion/0": {0: 29, 1: 1, 10: 1, 11: 33},
+    "input/0": {token: 9 for token in range(40)},
+}
 VALUES = st.sampled_from([0.0, 1.0, 1.0, 1e-9, 1e3, -2.0, NAN, INF, -INF])
 FACT = st.sampled_from([0.0, 0.0, 1.0, 1.0, 0.5, 10.0, 1e-9, 1e9, -1.0, NAN, INF, -INF])
+TABLE = st.sampled_from(sorted(SIDE_TABLES))
 LOSS = st.none() | st.sampled_from([2.3, 2.2, 0.5, 0.0, -1.0, 40.0, NAN, INF, -INF])
 
 
@@ -74,7 +99,7 @@ def runs(draw: st.DrawFn) -> list[Observation]:
                 loss=loss,
                 scalars=numbers,
                 channels={} if counts is None else {RELU: Channels(np.array(counts), 64)},
-                labels={} if labels is None else {"label/0": labels},
+                labels={} if labels is None else {draw(TABLE): labels, "label/0": labels},
                 flags=Flag.SKIPPED if skipped else 0,
             )
         )
@@ -141,7 +166,7 @@ def test_a_healthy_run_is_quiet_and_inspected(name: str) -> None:
                 loss=2.3 * 0.98**i + 0.1,
                 scalars={**FACTS, "window": {**FACTS["window"], "loss_mean": 2.3 * 0.98**i + 0.1}},
                 channels={RELU: Channels(np.array([9, 9, 0, 9]), 64)},
-                labels={"label/0": {0: 30, 1: 34}},
+                labels=SIDE_TABLES,
             )
         )
         if i % 20 == 19:

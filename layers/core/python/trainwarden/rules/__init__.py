@@ -20,6 +20,7 @@ from typing import Any
 from trainwarden import grouping
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Rule
+from trainwarden.rules._collection import RuleCollection
 from trainwarden.rules._parameters import Parameter, cast, check_one, nearest, parameters
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "PROFILES",
     "SAGEMAKER",
     "Parameter",
+    "RuleCollection",
     "build",
     "checked",
     "explained",
@@ -58,6 +60,11 @@ WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
         "labels_collection": "labels are found where the loss is computed",
         "predictions_collection": "predictions are found where the loss is computed",
         "channel": "channels stand second, as torch has them",
+        "threshold_tanh_min": "saturation is counted against fixed bounds of the output",
+        "threshold_tanh_max": "saturation is counted against fixed bounds of the output",
+        "threshold_sigmoid_min": "saturation is counted against fixed bounds of the output",
+        "threshold_sigmoid_max": "saturation is counted against fixed bounds of the output",
+        "threshold_inactivity": "elements are counted, not nodes over the batch",
     }
 )
 
@@ -190,6 +197,13 @@ def checked(name: str, parameter: str, value: Json) -> Json:
         ConfigError: unknown rule or parameter, or a value of the wrong type or range.
     """
     return check_one(find(name), parameter, value)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a rule's class: ``from trainwarden.rules import Overfit``."""
+    if name[:1].isupper() and name in registry():
+        return registry()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def runbook(name: str) -> str:
