@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from trainwarden import events
@@ -207,6 +208,71 @@ def verdict_event(finding: Finding, tags: dict[str, str] | None = None) -> event
     )
 
 
+def grouped_event(finding: Finding, *, cause: str = "", explains: str = "") -> events.Event:
+    """Return the event of a verdict of a group: of its cause, or of one of its symptoms."""
+    config = JobConfig.from_json(RECORD.config)
+    verdict = Verdict(
+        finding.rule,
+        finding.code,
+        Status.ISSUES_FOUND,
+        since_step=finding.first_step,
+        findings=1,
+        inspected=40,
+        note=finding.message,
+        severity=finding.severity,
+        cause=cause,
+    )
+    above = Verdict(cause, "GRD001", Status.ISSUES_FOUND, severity=Severity.ERROR)
+    below = Verdict(explains, "LOS001", Status.ISSUES_FOUND, since_step=100, cause=finding.rule)
+    response = respond(
+        config, verdict, finding.severity or Severity.WARNING, cause=above if cause else None
+    )
+    return events.verdict_changed(
+        RECORD,
+        verdict,
+        previous=Status.IN_PROGRESS,
+        finding=finding,
+        response=response._replace(explains=(below,) if explains else (), stopping=cause),
+        time=NOW,
+    )
+
+
+def set_event() -> events.Event:
+    """Return the event of a set of rules whose condition holds."""
+    tags = {**TAGS, "trainwarden:set:generalization": "Overfit ClassImbalance at_least=2"}
+    job = record(tags)
+    told = "2 of 2 rules found issues (at least 2 had to): ClassImbalance since step 0, Overfit"
+    finding = Finding(
+        4_000,
+        "",
+        2.0,
+        2.0,
+        f"{told} since step 2800",
+        2_800,
+        {"rules": {"ClassImbalance": 0, "Overfit": 2_800}},
+        ("Stop at the best checkpoint: step 2800.",),
+        severity=Severity.WARNING,
+        rule="generalization",
+        code="SET001",
+    )
+    verdict = Verdict(
+        finding.rule, finding.code, Status.ISSUES_FOUND, 2_800, 2, 40, finding.message
+    )
+    members = [
+        Verdict("Overfit", "LOS002", Status.ISSUES_FOUND, since_step=2_800),
+        Verdict("ClassImbalance", "DAT001", Status.ISSUES_FOUND, since_step=0),
+    ]
+    response = respond(JobConfig.from_json(job.config), verdict, Severity.WARNING)
+    return events.verdict_changed(
+        job,
+        verdict,
+        previous=Status.IN_PROGRESS,
+        finding=finding,
+        response=response._replace(explains=tuple(members)),
+        time=NOW,
+    )
+
+
 def without_finding(verdict: Verdict, previous: Status | None = None) -> events.Event:
     """Return a verdict's event that no finding stands behind."""
     config = JobConfig.from_json(RECORD.config)
@@ -236,6 +302,11 @@ def samples() -> Iterator[tuple[str, events.Event]]:
     )
     for name, finding in FOUND.items():
         yield f"verdict-{name}", verdict_event(finding)
+    cause = replace(FOUND["vanishing-gradient"], step=430)
+    symptom = replace(FOUND["loss-not-decreasing"], step=610)
+    yield "verdict-cause", grouped_event(cause, explains="LossNotDecreasing")
+    yield "verdict-symptom", grouped_event(symptom, cause="VanishingGradient")
+    yield "verdict-rule-set", set_event()
     yield "verdict-without-permission", verdict_event(FOUND["exploding-tensor"], {})
     muted = {"trainwarden:mute": "Overfit"}
     yield "verdict-muted", verdict_event(FOUND["overfit"], muted)

@@ -114,7 +114,15 @@ def test_each_channel_has_a_text_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["verdict-muted", "verdict-no-issues", "job-opened", "job-closed", "data-rejected"]
+    "name",
+    [
+        "verdict-muted",
+        "verdict-no-issues",
+        "verdict-symptom",
+        "job-opened",
+        "job-closed",
+        "data-rejected",
+    ],
 )
 def test_what_is_nobodys_business_is_not_published(
     name: str, readers: Readers, context: Context

@@ -129,8 +129,11 @@ def test_profiler_rules_are_listed_as_problems_and_skipped(name: str) -> None:
     assert "machine" in problem.expected
 
 
-@pytest.mark.parametrize("name", ["TensorVariance", "TreeDepth", "Confusion"])
-def test_a_debugger_rule_that_is_not_there_is_said_to_be_skipped(name: str) -> None:
+def test_a_debugger_rule_that_is_not_there_is_said_to_be_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "Unheard"
+    monkeypatch.setattr("trainwarden.config.names.DEBUGGER_RULES", {name})
     (problem,) = configured(rule(name, rule_to_invoke=name)).problems
     assert problem.expected == "a rule that trainwarden has (skipped)"
 

@@ -29,6 +29,7 @@ SILENT = {
     "job-opened",
     "verdict-muted",
     "verdict-no-issues",
+    "verdict-symptom",
 }
 LONGEST_JOB = "j" + "-" * 61 + "9"
 

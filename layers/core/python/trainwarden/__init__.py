@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,13 +11,20 @@ if TYPE_CHECKING:
     from trainwarden.hook import watch as watch
 
 __version__ = "0.1.0"
-__all__ = ["Hook", "XGBoostCallback", "__version__", "watch"]
+__all__ = ["Hook", "RuleCollection", "XGBoostCallback", "__version__", "watch"]
+_LAZY = {
+    **dict.fromkeys(("Hook", "XGBoostCallback", "watch"), "hook"),
+    "RuleCollection": "rules",
+    **dict.fromkeys(
+        ("ActionList", "EmailAction", "NotifyAction", "SMSAction", "StopTrainingAction"), "actions"
+    ),
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, so that Lambda and the command line do not pay for the hook's imports.
-    if name in {"Hook", "XGBoostCallback", "watch"}:
-        from trainwarden import hook
-
-        return getattr(hook, name)
+    # Lazy, so that nobody pays for imports that somebody else needs.
+    if name in _LAZY:
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    if name in {"actions", "rules"}:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ read afresh just before the stop; IAM denies it a second time to anything withou
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,12 +39,23 @@ class ActionRequest(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What is to be done about a verdict and who hears of it; ``notify`` empty means everybody."""
+    """What is to be done about a verdict and who hears of it.
+
+    Attributes:
+        severity: How loudly.
+        actions: What it asks for.
+        muted: True if nobody is to hear of it.
+        notify: Addresses that hear of it; empty means everybody.
+        explains: Verdicts that stand and are symptoms of this one.
+        stopping: The rule whose verdict has already asked for a stop that is permitted.
+    """
 
     severity: Severity
     actions: tuple[ActionRequest, ...] = ()
     muted: bool = False
     notify: tuple[str, ...] = ()
+    explains: tuple[Verdict, ...] = ()
+    stopping: str = ""
 
     @property
     def stops(self) -> bool:
@@ -89,20 +100,65 @@ def requests(
 
 
 def respond(
-    config: JobConfig, verdict: Verdict, severity: Severity, *, stop_on: str = "error"
+    config: JobConfig,
+    verdict: Verdict,
+    severity: Severity,
+    *,
+    stop_on: str = "error",
+    cause: Verdict | None = None,
 ) -> Response:
-    """Return ``requests`` with who hears of it, as ``events.verdict_changed`` takes it."""
-    return Response(
-        severity,
-        requests(config, verdict, severity, stop_on=stop_on),
-        config.is_muted(verdict.rule),
-        addresses(config, verdict.rule),
-    )
+    """Return ``requests`` with who hears of it, as ``events.verdict_changed`` takes it.
+
+    What the message about its ``cause`` tells is not told a second time, and a stop that the cause
+    asks for is not asked for again. A member of a set is told by its set.
+    """
+    asked = requests(config, verdict, severity, stop_on=stop_on)
+    if verdict.status is Status.ISSUES_FOUND:
+        asked = _without_echo(config, asked, stop_on, cause)
+    return Response(severity, asked, config.is_muted(verdict.rule), addresses(config, verdict.rule))
+
+
+def _without_echo(
+    config: JobConfig, asked: tuple[ActionRequest, ...], stop_on: str, cause: Verdict | None
+) -> tuple[ActionRequest, ...]:
+    """Withdraw what the verdict of the cause, or of the set, asks for already."""
+    done = []
+    for action in asked:
+        reason = ""
+        if action.kind == "notify":
+            reason = _told_elsewhere(config, action.rule, cause)
+        elif cause is not None and _stops(config, cause, stop_on):
+            reason = f"{cause.rule} asks for it already"
+        withdrawn = action.allowed and reason
+        done.append(action._replace(allowed=False, reason=reason) if withdrawn else action)
+    return tuple(done)
+
+
+def _told_elsewhere(config: JobConfig, rule: str, cause: Verdict | None) -> str:
+    """Return why nobody is told of a rule's verdict by itself, empty if somebody is."""
+    if cause is not None and not config.is_muted(cause.rule):
+        heard, wanted = addresses(config, cause.rule), addresses(config, rule)
+        if not heard or (wanted and {*wanted} <= {*heard}):  # no address at all is everybody
+            return f"told as part of {cause.rule}"
+    own = config.set_of(rule)
+    return f"a member of {own.key}, which tells" if own is not None else ""
+
+
+def _stops(config: JobConfig, verdict: Verdict, stop_on: str) -> bool:
+    severity = verdict.severity or Severity.WARNING
+    asked = requests(config, verdict, severity, stop_on=stop_on)
+    return any(action.kind == "stop" and action.allowed for action in asked)
+
+
+def stopping(config: JobConfig, verdicts: Sequence[Verdict], *, stop_on: str) -> str:
+    """Return the rule whose verdict asked for a stop that is permitted, empty if none did."""
+    ill = [v for v in verdicts if v.status is Status.ISSUES_FOUND]
+    return next((v.rule for v in ill if _stops(config, v, stop_on)), "")
 
 
 def addresses(config: JobConfig, rule: str) -> tuple[str, ...]:
     """Return who is told of a rule: the job's addresses and the rule's own; empty means all."""
-    spec = config.rule(rule)
+    spec = config.asked(rule)
     own = [action.partition(":")[2] for action in (spec.actions if spec else ()) if ":" in action]
     return tuple(dict.fromkeys((*config.notify, *own)))
 
@@ -111,11 +167,13 @@ def _wants_stop(config: JobConfig, verdict: Verdict, severity: Severity, stop_on
     """Return why a stop is asked for, empty if it is not."""
     if verdict.status is not Status.ISSUES_FOUND:
         return ""
-    spec = config.rule(verdict.rule)
+    spec = config.asked(verdict.rule)
     if spec is None:  # verdicts that are no rule's, such as NoData: there is nothing to save
         return ""
     if spec.actions:
         return "the rule has action=stop" if "stop" in spec.actions else ""
+    if config.set_of(verdict.rule) is not None:
+        return ""  # its set decides
     if _RANK[severity] >= _LIMIT.get(stop_on, len(_RANK)):
         return f"severity {severity}"
     return ""
@@ -175,7 +233,7 @@ def run_key(training: TrainingJob) -> bytes:
 
 def _verdict_objections(record: JobRecord, rule: str) -> Iterator[str]:
     config = JobConfig.from_json(record.config)
-    spec = config.rule(rule)
+    spec = config.asked(rule)
     if spec is None:
         yield f"no rule {rule} runs for this job"
         return
@@ -184,7 +242,7 @@ def _verdict_objections(record: JobRecord, rule: str) -> Iterator[str]:
     if config.is_muted(rule):
         yield f"the rule {rule} is muted"
     try:
-        verdicts = Engine(config.rules).verdicts(record.rules) if record.rules else ()
+        verdicts = Engine(config.rules, config.sets).verdicts(record.rules) if record.rules else ()
     except ConfigError as error:
         yield f"the rules of this job cannot be built any more: {error}"
         return

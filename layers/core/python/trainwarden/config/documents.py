@@ -7,6 +7,7 @@ A list chooses rules, a mapping tunes them and leaves the others running. Forms 
     {"rule": "Overfit", "key": "overfit-strict", "patience": 5}
     {"RuleConfiguration": {"RuleName": "Overfit", "Threshold": 0.2, "EvaluationFrequency": 100}}
     {"RuleConfigurationName": "Overfit", "RuleParameters": {"rule_to_invoke": "Overfit"}}
+    {"set": "generalization", "when": "any", "rules": ["Overfit", "Overtraining"], "action": "stop"}
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from trainwarden import rules
 from trainwarden.config.debugger import read_rule_configuration
 from trainwarden.config.model import canonical
 from trainwarden.config.names import Names, profile_of, rule_key
+from trainwarden.config.sets import read_set
 from trainwarden.config.wishes import SWITCH_OFF, Source, Wish, listed
 from trainwarden.model import Json
 from trainwarden.rules import PROFILES, Parameter, parameters, registry
@@ -27,6 +29,7 @@ _CUT = "$bytes"
 _EXPECTED = "a list of rules, or a mapping of rules to settings"
 # What ``Threshold`` means where it is not the parameter threshold, or the first called so.
 _MAIN = {"DeadRelu": "threshold_layer", "LossNotDecreasing": "diff_percent"}
+_ONE_ENTRY = ("RuleConfiguration", "RuleConfigurationName", "rule", "set")
 _NAMED_BY = {"rule": "", "rulename": "", "name": "", "key": "", "parameters": ""}
 
 
@@ -67,7 +70,7 @@ def _parsed(document: Json) -> Json:
         document = json.loads(document) if is_json else listed(document) or None
     if isinstance(document, Mapping) and "RuleConfigurations" in document:
         return document["RuleConfigurations"]
-    if isinstance(document, Mapping) and "RuleConfiguration" in document:
+    if isinstance(document, Mapping) and not {*document}.isdisjoint(_ONE_ENTRY):
         return [document]
     return document
 
@@ -76,11 +79,32 @@ def _entry(source: Source, names: Names, where: str, entry: Json) -> None:
     """Read one element of a list; it is chosen if it can be read."""
     if isinstance(entry, str):
         _word(source, names, where, entry)
+    elif isinstance(entry, Mapping) and "set" in entry:
+        _set(source, names, where, entry)
     elif isinstance(entry, Mapping):
         if wish := _mapping(source, names, where, entry):
             source.choose(wish.key)
     else:
         source.reject(where, entry, "the name of a rule, or a mapping")
+
+
+def _set(source: Source, names: Names, where: str, entry: Mapping[str, Json]) -> None:
+    """Read a set in a list of rules: its rules are chosen."""
+
+    def member(where: str, one: Json) -> Wish | None:
+        if isinstance(one, str):
+            found = names.find(one)
+            if found is None:
+                names.reject(source, where, one)
+            return source.wish(*found) if found else None
+        if isinstance(one, Mapping) and "set" not in one:
+            return _mapping(source, names, where, one)
+        source.reject(where, one, "a rule (a set holds no sets)")
+        return None
+
+    wish = read_set(source, names, where, entry, member)
+    for key in wish.members if wish else ():
+        source.choose(key)
 
 
 def _word(source: Source, names: Names, where: str, word: str) -> None:

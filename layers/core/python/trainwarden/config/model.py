@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from trainwarden.engine import RuleSpec
+from trainwarden.engine import RuleSpec, SetSpec
 from trainwarden.model import Json, Mode, Severity
 from trainwarden.rules import DEFAULT
 
@@ -41,6 +41,7 @@ class JobConfig:
 
     Attributes:
         rules: The rules to run, in order of their keys' first mention.
+        sets: Sets of these rules, with one condition and shared actions each.
         stop: True only if the job carries the tag ``trainwarden:stop=allow``.
         notify: Addresses or topic names from ``trainwarden:notify``; empty means all subscribers.
         nonce: Part of the run's identity, from ``trainwarden:nonce``.
@@ -49,6 +50,7 @@ class JobConfig:
     """
 
     rules: tuple[RuleSpec, ...] = ()
+    sets: tuple[SetSpec, ...] = ()
     stop: bool = False
     notify: tuple[str, ...] = ()
     nonce: str = ""
@@ -63,10 +65,25 @@ class JobConfig:
         """Return the rule of this key, None if there is none (``NoData`` has none)."""
         return next((spec for spec in self.rules if spec.key == key), None)
 
+    def asked(self, key: str) -> RuleSpec | SetSpec | None:
+        """Return the rule or the set of this key, None if there is neither."""
+        return self.rule(key) or next((spec for spec in self.sets if spec.key == key), None)
+
+    def set_of(self, key: str) -> SetSpec | None:
+        """Return the set that speaks for a rule; None if it speaks for itself.
+
+        A member with actions of its own does.
+        """
+        spec = self.rule(key)
+        if spec is None or spec.actions:
+            return None
+        return next((one for one in self.sets if key in one.members), None)
+
     def to_json(self) -> dict[str, Json]:
         """Return the JSON form that ``from_json`` reads."""
         return {
             "rules": [_spec_to_json(spec) for spec in self.rules],
+            "sets": [_set_to_json(spec) for spec in self.sets],
             "stop": self.stop,
             "notify": list(self.notify),
             "nonce": self.nonce,
@@ -79,6 +96,7 @@ class JobConfig:
         """Read what ``to_json`` wrote; absent keys have their defaults."""
         return cls(
             rules=tuple(_spec_from_json(spec) for spec in body.get("rules", ())),
+            sets=tuple(_set_from_json(spec) for spec in body.get("sets", ())),
             stop=body.get("stop") is True,
             notify=tuple(body.get("notify", ())),
             nonce=str(body.get("nonce", "")),
@@ -115,6 +133,27 @@ def _spec_from_json(body: Mapping[str, Json]) -> RuleSpec:
         severity=Severity(severity) if severity else None,
         actions=tuple(body.get("actions", ())),
         profile=str(body.get("profile", DEFAULT)),
+    )
+
+
+def _set_to_json(spec: SetSpec) -> dict[str, Json]:
+    return {
+        "key": spec.key,
+        "members": list(spec.members),
+        "at_least": spec.at_least,
+        "severity": str(spec.severity) if spec.severity else None,
+        "actions": list(spec.actions),
+    }
+
+
+def _set_from_json(body: Mapping[str, Json]) -> SetSpec:
+    severity = body.get("severity")
+    return SetSpec(
+        body["key"],
+        tuple(body["members"]),
+        int(body.get("at_least", 1)),
+        Severity(severity) if severity else None,
+        tuple(body.get("actions", ())),
     )
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from trainwarden import rules
+from trainwarden.config import sets as rule_sets
 from trainwarden.config.debugger import check_hook_config, read_rule_configurations
 from trainwarden.config.documents import read_rules
 from trainwarden.config.model import JobConfig, Problem
 from trainwarden.config.names import Names
 from trainwarden.config.tags import muted, read_tags
 from trainwarden.config.wishes import TOPIC, Source
-from trainwarden.engine import RuleSpec
+from trainwarden.engine import RuleSpec, SetSpec
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Mode, Severity
 from trainwarden.rules import DEFAULT, SAGEMAKER, build, find
 
+S = TypeVar("S", RuleSpec, SetSpec)
 MAX_RULES = 64  # SageMaker: 20; state of all rules has to fit one item
 
 
@@ -54,19 +57,22 @@ def resolve(
     check_hook_config(hook, debug_hook or {})
     said = read_tags(tagged, names, tags)
     sources = (tagged, debugger, script, deployed)
-    running = _running(sources)
+    speakers, running = _running(sources)
     if len(running) > MAX_RULES:
         tagged.reject("rules", len(running), f"at most {MAX_RULES} rules (the first ones run)")
     subscribers = _Subscribers(defaults.get("subscribers"), tagged)
     specs = [_spec(key, sources, tagged) for key in running[:MAX_RULES]]
     heeded = tuple(subscribers.of_rule(spec) for spec in specs if spec is not None)
-    silent = muted(tagged, names, said.mute)
+    running_sets = rule_sets.running(speakers, [spec.key for spec in heeded], tagged)
+    sets = tuple(subscribers.of_rule(spec) for spec in running_sets)
+    silent = muted(tagged, names, said.mute, [spec.key for spec in sets])
     heard = subscribers.of_job(said.notify)
     problems: list[Problem] = []
     for source in (tagged, debugger, hook, script, deployed):
         problems.extend(source.problems)
     return JobConfig(
         rules=heeded,
+        sets=sets,
         stop=said.stop,
         notify=heard,
         nonce=said.nonce,
@@ -75,8 +81,11 @@ def resolve(
     )
 
 
-def _running(sources: Sequence[Source]) -> list[str]:
-    """Return the keys of the rules that run: those chosen, plus and minus stronger wishes."""
+def _running(sources: Sequence[Source]) -> tuple[Sequence[Source], list[str]]:
+    """Return who is heard, and the keys of the rules that run.
+
+    Those are the rules chosen, plus and minus stronger wishes.
+    """
     chooser = next((i for i, source in enumerate(sources) if source.chosen is not None), None)
     if chooser is None:
         keys, speakers = list(rules.names()), sources
@@ -88,7 +97,7 @@ def _running(sources: Sequence[Source]) -> list[str]:
                 keys.append(wish.key)
             elif not wish.on and wish.key in keys:
                 keys.remove(wish.key)
-    return keys
+    return speakers, keys
 
 
 def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec | None:
@@ -153,8 +162,8 @@ class _Subscribers:
         """Return the job's addresses; none left means that everybody is told."""
         return tuple(a for a in notify if self.heard("trainwarden:notify", a))
 
-    def of_rule(self, spec: RuleSpec) -> RuleSpec:
-        """Return the rule with its addresses; without them it still only notifies."""
+    def of_rule(self, spec: S) -> S:
+        """Return the rule or set with its addresses; without them it still only notifies."""
         actions = tuple(
             action
             if ":" not in action or self.heard(spec.key, action.partition(":")[2])

@@ -7,17 +7,21 @@ separated by spaces, settings are written ``name=value``, lists ``a+b``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainwarden.config.documents import choose_all
 from trainwarden.config.model import canonical
 from trainwarden.config.names import Names, profile_of, rule_key
+from trainwarden.config.sets import read_set_tag
 from trainwarden.config.wishes import ADDRESS, PHONE, SWITCH_OFF, TOPIC, Source, Wish
 
 PREFIX = "trainwarden:"
 RULE = "trainwarden:rule:"
-KNOWN = tuple(PREFIX + word for word in ("rules", "rule:", "stop", "notify", "nonce", "mute"))
+SET = "trainwarden:set:"
+KNOWN = tuple(
+    PREFIX + word for word in ("rules", "rule:", "set:", "stop", "notify", "nonce", "mute")
+)
 MAX_VALUE_CHARS = 256
 _VALUE = re.compile(r"[\w\s.:/=+\-@]*")
 _NONCE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -47,12 +51,15 @@ def read_tags(source: Source, names: Names, tags: Mapping[str, str]) -> JobTags:
             allowed = f"at most {MAX_VALUE_CHARS} letters, digits, spaces and _.:/=+-@"
             source.reject(key, value, allowed)
             del ours[key]
-        elif not key.startswith(RULE) and key not in KNOWN:
+        elif not key.startswith((RULE, SET)) and key not in KNOWN:
             source.reject(key, key, "a tag that trainwarden knows", KNOWN)
     # A rule of the job's own name has to be known before it can be listed.
     for key, value in ours.items():
         if key.startswith(RULE):
             _rule(source, names, key, value)
+    for key, value in ours.items():
+        if key.startswith(SET):
+            read_set_tag(source, names, key, key.removeprefix(SET), value)
     _rules(source, names, ours.get("trainwarden:rules", ""))
     said.stop = _stop(source, "trainwarden:stop", ours.get("trainwarden:stop", ""))
     said.notify = _addresses(source, "trainwarden:notify", ours.get("trainwarden:notify", ""))
@@ -61,14 +68,19 @@ def read_tags(source: Source, names: Names, tags: Mapping[str, str]) -> JobTags:
     return said
 
 
-def muted(source: Source, names: Names, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys of the rules to mute; ``*`` for all."""
+def muted(
+    source: Source, names: Names, words: tuple[str, ...], sets: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the keys of the rules to mute, of the ``sets`` too; ``*`` for all."""
+    by_form = {canonical(key): key for key in sets}
     keys = []
     for word in words:
         if canonical(word) in {"all", "default"}:
             keys.append("*")
         elif found := names.find(word):
             keys.append(found[0])
+        elif canonical(word) in by_form:
+            keys.append(by_form[canonical(word)])
         elif canonical(word) == "nodata":
             keys.append("NoData")
         else:

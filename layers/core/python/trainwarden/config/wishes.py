@@ -73,6 +73,25 @@ class Wish:
 
 
 @dataclass
+class SetWish:
+    """A set of rules as one source wants it.
+
+    Attributes:
+        key: The set's key in this job.
+        members: Keys of its rules.
+        at_least: How many of them have to find issues; 0 means all.
+        options: Checked ``actions`` and ``severity``.
+        on: False switches the set off.
+    """
+
+    key: str
+    members: list[str] = field(default_factory=list)
+    at_least: int = 1
+    options: dict[str, Json] = field(default_factory=dict)
+    on: bool = True
+
+
+@dataclass
 class Source:
     """Everything one source says.
 
@@ -80,6 +99,7 @@ class Source:
         name: As in ``Problem.source``.
         chosen: Keys of the rules it chooses; None if it leaves the choice to weaker sources.
         wishes: Settings by key.
+        sets: Sets of rules by key.
         problems: What was not understood in it.
         plus_separates: Lists are separated by ``+``: tag values know no comma.
     """
@@ -87,6 +107,7 @@ class Source:
     name: str
     chosen: list[str] | None = None
     wishes: dict[str, Wish] = field(default_factory=dict)
+    sets: dict[str, SetWish] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     plus_separates: bool = False
 
@@ -130,8 +151,8 @@ class Source:
         try:
             if word in own:
                 wish.parameters[own[word].name] = self._parameter(wish.name, own[word], value)
-            elif word in _OPTIONS:
-                option, cast = _OPTIONS[word]
+            elif word in OPTIONS:
+                option, cast = OPTIONS[word]
                 wish.options[option] = cast(value)
             elif name == "stop_training_on_fire":  # SageMaker's StalledTrainingRule
                 if str(value).strip().lower() in {"true", "yes", "1", "on"}:
@@ -219,7 +240,7 @@ def _severity(value: Json) -> str:
     return word
 
 
-_OPTIONS: Mapping[str, tuple[str, Callable[[Json], Json]]] = {
+OPTIONS: Mapping[str, tuple[str, Callable[[Json], Json]]] = {
     "action": ("actions", _actions),
     "actions": ("actions", _actions),
     "startstep": ("start_step", _step(0)),

@@ -120,12 +120,18 @@ def verdict_changed(
         "findings": verdict.findings,
         "evaluated": verdict.evaluated,
         "note": verdict.note,
+        "cause": verdict.cause,
+        "explains": [
+            {"rule": one.rule, "code": one.code, "since_step": one.since_step}
+            for one in response.explains
+        ],
         **(_evidence(finding) if finding else _no_evidence(verdict)),
         "actions": [
             {"kind": action.kind, "allowed": action.allowed, "reason": action.reason}
             for action in response.actions
         ],
         "stop_requested": response.stops,
+        "stopping": response.stopping,
         "muted": response.muted,
         "notify": list(response.notify),
     }
@@ -239,6 +245,7 @@ def _standing(verdict: Verdict) -> dict[str, Json]:
         "findings": verdict.findings,
         "evaluated": verdict.evaluated,
         "note": verdict.note,
+        "cause": verdict.cause,
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from trainwarden.errors import ConfigError
+from trainwarden.hook.chosen import plain_rules
 from trainwarden.hook.schedule import Schedule
 from trainwarden.model import Collection, Json
 
@@ -142,7 +143,7 @@ def _pattern(text: Json) -> re.Pattern[str]:
 
 def _json(value: Json) -> Json:
     try:
-        return json.loads(json.dumps(value, allow_nan=False))
+        return json.loads(json.dumps(plain_rules(value), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError("rules made of names, numbers, lists and dicts", str(error)) from error
 

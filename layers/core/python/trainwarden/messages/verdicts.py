@@ -25,15 +25,20 @@ from trainwarden.messages.text import (
 CRASHED = "Error"
 FOUND = "IssuesFound"
 NO_DATA = "NoData"
+SET = "SET001"
 _EXPECTED_FOUND = re.compile(r"expected (?P<expected>.+?), found (?P<found>.+?)(?:; (?P<fix>.+))?")
 _SURE = 0.995
+MAX_EXPLAINED = 6
 
 
 def changed(data: Data) -> Message | None:
-    """Tell of issues and of crashed rules; every other standing is nobody's business."""
+    """Tell of issues and of crashed rules; every other standing is nobody's business.
+
+    A symptom is told with its cause, and a member of a set by the set.
+    """
     if data.get("status") == CRASHED:
         return _crashed(data)
-    if data.get("status") != FOUND:
+    if data.get("status") != FOUND or not _is_told(data):
         return None
     return _no_data(data) if data.get("rule") == NO_DATA else _issues(data)
 
@@ -45,10 +50,11 @@ def _issues(data: Data) -> Message:
     email = letter(
         wrapped(f"{rule} in {job}" + (f" since step {since}" if since >= 0 else "")),
         wrapped(sentence(data.get("message"))),
+        _explained(data),
         lines(columns(facts), evidence(data), columns([("severity", _severity(data))])),
         lines("What happens now", indented(_consequence(data))),
         _remedies(data),
-        _closer(job, rule, instance=line(data.get("instance"))),
+        _closer(job, rule, instance=line(data.get("instance")), is_set=_is_set(data)),
         _mute(rule),
     )
     at = f", step {step}" if step >= 0 else ""
@@ -115,6 +121,32 @@ def _severity(data: Data) -> str:
     return f"{line(data.get('severity'))} ({line(data.get('code'))}{sure})"
 
 
+def _is_told(data: Data) -> bool:
+    told = next((a for a in data.get("actions") or () if a.get("kind") == "notify"), None)
+    return told is None or bool(told.get("allowed"))
+
+
+def _is_set(data: Data) -> bool:
+    return data.get("code") == SET
+
+
+def _explained(data: Data) -> str:
+    """Name the verdicts that are symptoms of this one, so that one message tells all."""
+    if _is_set(data):
+        return ""  # its message names its rules
+    found = [f"{line(one.get('rule'))}{_from(one)}" for one in data.get("explains") or ()]
+    if not found:
+        return ""
+    kept = found[:MAX_EXPLAINED]
+    more = f" and {len(found) - len(kept)} more" if len(found) > len(kept) else ""
+    return wrapped(f"This explains {', '.join(kept)}{more}.")
+
+
+def _from(one: Data) -> str:
+    since = one.get("since_step", -1)
+    return f" since step {since}" if since >= 0 else ""
+
+
 def _stop(data: Data) -> Data | None:
     return next((a for a in data.get("actions") or () if a.get("kind") == "stop"), None)
 
@@ -122,6 +154,9 @@ def _stop(data: Data) -> Data | None:
 def _consequence(data: Data) -> str:
     stop = _stop(data)
     on = f" on {line(data['instance'])}" if data.get("instance") else ""
+    under_way = line(data.get("stopping"))
+    if under_way and not (stop and stop.get("allowed")):
+        return f"The job is being stopped: {under_way} asked for it. You will hear how it went."
     if stop is None:
         return f"The job keeps running{on}. Nothing asks to stop it for this."
     if stop.get("allowed"):
@@ -131,7 +166,8 @@ def _consequence(data: Data) -> str:
 
 def _brief(data: Data) -> str:
     stop = _stop(data)
-    return "Being stopped." if stop and stop.get("allowed") else "Job goes on."
+    stops = (stop and stop.get("allowed")) or data.get("stopping")
+    return "Being stopped." if stops else "Job goes on."
 
 
 def _remedies(data: Data) -> str:
@@ -139,8 +175,9 @@ def _remedies(data: Data) -> str:
     return f"What to try, most likely first\n{numbered(found)}" if found else ""
 
 
-def _closer(job: str, rule: str, *, instance: str = "") -> str:
-    look = (f"trainwarden findings {job}", f"trainwarden explain {rule}")
+def _closer(job: str, rule: str, *, instance: str = "", is_set: bool = False) -> str:
+    further = f"trainwarden verdicts {job}" if is_set else f"trainwarden explain {rule}"
+    look = (f"trainwarden findings {job}", further)
     if not instance:
         return commands("Look closer", *look)
     stop = f"aws sagemaker stop-training-job --training-job-name {job}"

@@ -43,6 +43,8 @@ def record(
     if any(entry.id == id_ for entry in ledger.entries(job, EntryKind.ACTION)):
         return False
     draft.act(id_, {"kind": kind, "rule": rule, **result, "time": now})
+    if kind == "stop":
+        draft.note(stop=str(result.get("outcome", "failed")))
     draft.tell(events.action_taken(draft.record, kind=kind, rule=rule, result=result, time=now))
     outcome.commit(draft, ledger, "never")
     return True

@@ -249,7 +249,7 @@ class Opening:
         # A person may have muted the running job since; SageMaker's next event must not undo it.
         after = replace(after, muted=tuple(sorted({*before.muted, *after.muted})))
         if draft.progress.steps:
-            after = replace(after, rules=before.rules)
+            after = replace(after, rules=before.rules, sets=before.sets)
         elif after.rules != before.rules:
             draft.change(config=after.to_json())
             draft.change(rules=self.judge().engine.start())

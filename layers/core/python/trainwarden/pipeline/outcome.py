@@ -39,7 +39,10 @@ def _judge(text: str, stop_on: str) -> Judge:
     import json
 
     config = JobConfig.from_json(json.loads(text))
-    return Judge(config, Engine(spec for spec in config.rules if _builds(spec)), stop_on)
+    specs = [spec for spec in config.rules if _builds(spec)]
+    known = {spec.key for spec in specs}
+    sets = [one for one in config.sets if known.issuperset(one.members)]
+    return Judge(config, Engine(specs, sets), stop_on)
 
 
 def _builds(spec: RuleSpec) -> bool:
@@ -75,10 +78,19 @@ def announce(draft: Draft, judge: Judge, fold: Fold, *, salt: str) -> None:
         draft.find(finding, salt=salt)
     if not fold.changed:
         return
-    previous = {v.rule: v.status for v in judge.engine.verdicts(before)} if before else {}
+    earlier = judge.engine.verdicts(before) if before else ()
+    previous = {v.rule: v.status for v in earlier}
+    standing = judge.engine.verdicts(fold.state)
+    stopping = _stopping(draft, judge, earlier)
     for verdict in fold.changed:
         evidence = next((f for f in fold.findings if f.rule == verdict.rule), None)
-        _tell(draft, judge, verdict, previous.get(verdict.rule), evidence)
+        _tell(
+            draft,
+            judge,
+            verdict,
+            _Context(previous.get(verdict.rule), evidence, standing, stopping),
+        )
+        stopping = stopping or _stopping(draft, judge, (verdict,))
 
 
 def commit(draft: Draft, ledger: Ledger, stop_on: str) -> JobRecord:
@@ -115,14 +127,14 @@ def _give_up_largest(draft: Draft, stop_on: str, error: TooLargeError) -> None:
 def announce_no_data(draft: Draft, judge: Judge, note: str) -> None:
     """Raise the verdict that a job has no data."""
     draft.note(no_data=note)
-    _tell(draft, judge, _no_data(note), None, None)
+    _tell(draft, judge, _no_data(note), _Context())
 
 
 def withdraw_no_data(draft: Draft, judge: Judge) -> None:
     """Take the verdict back: data has come."""
     draft.note(no_data="")
     healed = Verdict(NO_DATA, NO_DATA_CODE, Status.NO_ISSUES_FOUND, inspected=1, note="data came")
-    _tell(draft, judge, healed, Status.ISSUES_FOUND, None)
+    _tell(draft, judge, healed, _Context(Status.ISSUES_FOUND))
 
 
 def close(draft: Draft, judge: Judge, outcome: str) -> None:
@@ -144,31 +156,40 @@ def _no_data(note: str) -> Verdict:
     return Verdict(NO_DATA, NO_DATA_CODE, Status.ISSUES_FOUND, since_step=0, findings=1, note=note)
 
 
-def _tell(
-    draft: Draft,
-    judge: Judge,
-    verdict: Verdict,
-    previous: Status | None,
-    finding: Finding | None,
-) -> None:
-    severity = _severity(judge, verdict, finding)
-    response = policy.respond(judge.config, verdict, severity, stop_on=judge.stop_on)
+@dataclass(frozen=True)
+class _Context:
+    """What is told beside a verdict: how it stood, its evidence, the others, a stop under way."""
+
+    previous: Status | None = None
+    finding: Finding | None = None
+    standing: Sequence[Verdict] = ()
+    stopping: str = ""
+
+
+def _tell(draft: Draft, judge: Judge, verdict: Verdict, context: _Context) -> None:
+    finding = context.finding
+    severity = verdict.severity or Severity.WARNING
+    if finding is not None and finding.severity is not None:
+        severity = finding.severity
+    cause = next((v for v in context.standing if v.rule == verdict.cause), None)
+    response = policy.respond(judge.config, verdict, severity, stop_on=judge.stop_on, cause=cause)
     draft.tell(
         events.verdict_changed(
             draft.record,
             verdict,
-            previous=previous,
+            previous=context.previous,
             finding=finding,
-            response=response,
+            response=response._replace(
+                explains=tuple(v for v in context.standing if v.cause == verdict.rule),
+                stopping=context.stopping,
+            ),
             time=draft.now,
         )
     )
 
 
-def _severity(judge: Judge, verdict: Verdict, finding: Finding | None) -> Severity:
-    if finding is not None and finding.severity is not None:
-        return finding.severity
-    spec, rule = judge.config.rule(verdict.rule), judge.engine.rules.get(verdict.rule)
-    if spec is not None and spec.severity is not None:
-        return spec.severity
-    return rule.meta.severity if rule is not None else Severity.WARNING
+def _stopping(draft: Draft, judge: Judge, verdicts: Sequence[Verdict]) -> str:
+    """Return the rule that asked for a stop that has not come to nothing."""
+    if draft.progress.stop not in {"", "stopped"}:
+        return ""
+    return policy.stopping(judge.config, verdicts, stop_on=judge.stop_on)

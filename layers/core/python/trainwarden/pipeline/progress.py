@@ -32,6 +32,8 @@ class Progress:
         refused: Key → digest of a manifest or end object that was refused, so that it is once.
         strangers: Workers that wrote without being in the manifest.
         training_since: When SageMaker was first seen ``Training``; 0 if it was not.
+        stop: Outcome of the last stop that was tried: ``stopped``, ``refused``, ``dry_run``,
+            ``failed``; empty if none was.
         no_data: Why there is no data, for a person; empty if there is some, or it is early.
     """
 
@@ -53,6 +55,7 @@ class Progress:
     refused: Mapping[str, str] = field(default_factory=dict)
     strangers: tuple[int, ...] = ()
     training_since: float = 0.0
+    stop: str = ""
     no_data: str = ""
 
     def to_json(self) -> dict[str, Json]:
