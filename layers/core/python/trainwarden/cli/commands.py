@@ -6,7 +6,7 @@ import argparse
 import inspect
 from pathlib import Path
 
-from trainwarden.cli import views
+from trainwarden.cli import groups, views
 from trainwarden.cli.place import Place, resolve
 from trainwarden.cli.render import Output
 from trainwarden.errors import NotFoundError
@@ -15,6 +15,7 @@ from trainwarden.pipeline import jobs_in
 from trainwarden.rules import registry, runbook
 from trainwarden.rules._pages import page
 from trainwarden.store.folder import FolderObjects
+from trainwarden.store.memory import MemoryLedger
 from trainwarden.store.ports import EntryKind, JobRecord
 
 OK, ISSUES = 0, 1
@@ -58,7 +59,7 @@ def verdicts(args: argparse.Namespace, out: Output) -> int:
     """Show where each rule stands for a job."""
     place = place_of(args)
     record = load(place, args.job)
-    rows = views.verdict_rows(record)
+    rows = views.verdict_rows(record, place.ledger.entries(args.job, EntryKind.FINDING))
     state = f"{record.status.value}{f' ({record.outcome})' if record.outcome else ''}"
     out.line(f"{record.job} on {place.title}: {state}")
     if out.as_json:
@@ -66,7 +67,7 @@ def verdicts(args: argparse.Namespace, out: Output) -> int:
         out.document({**views.job_row(record), "verdicts": rows, "problems": problems})
     else:
         tell_problems(record, out)
-        out.rows(rows, views.VERDICT_COLUMNS, "no rule has judged this job yet", detail="note")
+        groups.tell(rows, out, "no rule has judged this job yet")
         for entry in place.ledger.entries(args.job, EntryKind.ACTION):
             told = {key: entry.body.get(key) or "" for key in ("kind", "rule", "outcome", "reason")}
             out.line("action {kind} for {rule}: {outcome} {reason}".format(**told).rstrip())
@@ -103,8 +104,12 @@ def check(args: argparse.Namespace, out: Output) -> int:
             f"no recorded run lies in {args.folder}: expected jobs/<job>/manifest.tw, as "
             f"trainwarden.watch(model, optimizer, out={args.folder!r}) writes it"
         )
-    records = {name: judge(objects, name) for name in names}
-    judged = {name: views.verdict_rows(record) for name, record in records.items()}
+    ledger = MemoryLedger()
+    records = {name: judge(objects, name, ledger=ledger) for name in names}
+    judged = {
+        name: views.verdict_rows(record, ledger.entries(name, EntryKind.FINDING))
+        for name, record in records.items()
+    }
     if out.as_json:
         out.document(
             [
@@ -116,7 +121,7 @@ def check(args: argparse.Namespace, out: Output) -> int:
         for name, rows in judged.items():
             out.line(f"{name}:")
             tell_problems(records[name], out)
-            out.rows(rows, views.VERDICT_COLUMNS, "no rule has judged this run", detail="note")
+            groups.tell(rows, out, "no rule has judged this run")
     found = any(views.has_issues(rows) for rows in judged.values())
     return ISSUES if found and not args.exit_zero else OK
 
@@ -128,7 +133,9 @@ def rules(_: argparse.Namespace, out: Output) -> int:
 
 
 def explain(args: argparse.Namespace, out: Output) -> int:
-    """Show a rule's runbook and parameters."""
+    """Show a rule's runbook and parameters, or what it says of a job."""
+    if args.job:
+        return _explain_verdict(args, out)
     found = {
         **{rule.meta.code.lower(): name for name, rule in registry().items()},
         **{name.lower(): name for name in registry()},
@@ -145,4 +152,29 @@ def explain(args: argparse.Namespace, out: Output) -> int:
         out.document({**row, "runbook": runbook(name), "doc": inspect.getdoc(registry()[name])})
     else:
         out.markdown(page(name))
+    return OK
+
+
+def _explain_verdict(args: argparse.Namespace, out: Output) -> int:
+    """Show a rule's verdict of a job: its group, and the evidence with how sure the rule is."""
+    place = place_of(args)
+    record = load(place, args.job)
+    entries = tuple(place.ledger.entries(args.job, EntryKind.FINDING))
+    rows = views.verdict_rows(record, entries)
+    word = args.rule.lower()
+    row = next((r for r in rows if word in {str(r["rule"]).lower(), str(r["code"]).lower()}), None)
+    if row is None:
+        known = ", ".join(str(one["rule"]) for one in rows)
+        raise NotFoundError(f"{args.job} has no rule {args.rule}: it has {known}")
+    evidence = [one for one in views.finding_rows(entries) if one["rule"] == row["rule"]]
+    symptoms = [one for one in rows if one["cause"] == row["rule"]]
+    if out.as_json:
+        out.document({**row, "explains": symptoms, "evidence": evidence})
+        return OK
+    groups.group(row, symptoms, out)
+    if row["cause"]:
+        out.line(
+            f"a symptom of {row['cause']}: trainwarden explain {row['cause']} --job {args.job}"
+        )
+    out.rows(evidence, views.EVIDENCE_COLUMNS, "no findings")
     return OK

@@ -12,7 +12,7 @@ from trainwarden.rules import PROFILES, names, parameters, registry, runbook
 from trainwarden.store.ports import Entry, JobRecord
 
 JOB_COLUMNS = ("job", "status", "outcome", "verdict", "rules", "last_seen")
-VERDICT_COLUMNS = ("rule", "status", "since_step", "findings", "inspected")
+EVIDENCE_COLUMNS = ("step", "first_step", "tensor", "value", "limit", "confidence", "evidence")
 FINDING_COLUMNS = ("step", "rule", "severity", "message")
 RULE_COLUMNS = ("rule", "code", "severity", "tier", "profile", "what")
 WORST = (Status.ERROR, Status.ISSUES_FOUND, Status.IN_PROGRESS, Status.NO_ISSUES_FOUND)
@@ -42,9 +42,15 @@ def _worst(standing: Sequence[Verdict]) -> Status | None:
     return None
 
 
-def verdict_rows(record: JobRecord) -> list[dict[str, Json]]:
-    """One row a rule, what found something first."""
-    rows = [
+def verdict_rows(record: JobRecord, findings: Iterable[Entry] = ()) -> list[dict[str, Json]]:
+    """One row a rule or set: what found something first, symptoms right below their cause.
+
+    With the job's findings the rows of verdicts with issues have remedies and confidence.
+    """
+    first: dict[str, Mapping[str, Json]] = {}
+    for entry in findings:
+        first.setdefault(str(entry.body["rule"]), entry.body)
+    rows: list[dict[str, Json]] = [
         {
             "rule": verdict.rule,
             "code": verdict.code,
@@ -53,11 +59,29 @@ def verdict_rows(record: JobRecord) -> list[dict[str, Json]]:
             "findings": verdict.findings,
             "inspected": verdict.inspected,
             "note": verdict.note or None,
+            "cause": verdict.cause or None,
+            "severity": str(verdict.severity) if verdict.severity else None,
+            "confidence": first.get(verdict.rule, {}).get("confidence"),
+            "remedies": list(first.get(verdict.rule, {}).get("remedies", ())),
         }
         for verdict in verdicts(record)
     ]
     order = {"IssuesFound": 0, "Error": 1, "InProgress": 2, "not evaluated": 3}
-    return sorted(rows, key=lambda row: (order.get(str(row["status"]), 4), str(row["rule"])))
+    place = {row["rule"]: _place(row, order) for row in rows}
+    return sorted(rows, key=lambda row: (place[row["cause"] or row["rule"]], *_within(row)))
+
+
+def _place(row: Mapping[str, Json], order: Mapping[str, int]) -> tuple[int, bool, int, str]:
+    """Order of a group: what found something first, errors and the earliest first."""
+    _, since, name = _within(row)
+    status = str(row["status"])
+    return order.get(status, 4), status == "IssuesFound" and row["severity"] != "error", since, name
+
+
+def _within(row: Mapping[str, Json]) -> tuple[bool, int, str]:
+    """Order within a group: the cause, then its symptoms."""
+    since = row["since_step"]
+    return bool(row["cause"]), -1 if since is None else int(since), str(row["rule"])
 
 
 def problems(record: JobRecord) -> list[str]:

@@ -1,0 +1,84 @@
+"""Verdicts as a person reads them: a group for each root cause, then the others in short.
+
+A rule that looked at nothing comes with what to capture for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.padding import Padding
+from rich.text import Text
+
+from trainwarden.cli.render import STYLES, Output
+from trainwarden.model import Json
+
+Row = Mapping[str, Json]
+_SURE = 0.995
+_HEADS = {
+    "InProgress": "still looking",
+    "NoIssuesFound": "no issues",
+    "Stopped": "stopped before they were done",
+}
+
+
+def tell(rows: Sequence[Row], out: Output, empty: str) -> None:
+    """Print all verdicts of a job; ``rows`` are in the order of ``views.verdict_rows``."""
+    if not rows:
+        out.line(empty)
+    for row in rows:
+        if row["status"] in {"IssuesFound", "Error"} and not row["cause"]:
+            group(row, [one for one in rows if one["cause"] == row["rule"]], out)
+    for status, head in _HEADS.items():
+        names = [str(row["rule"]) for row in rows if row["status"] == status]
+        if names:
+            _print(out, Text.assemble((head, STYLES.get(status, "")), f": {', '.join(names)}"))
+    blind = [row for row in rows if row["status"] == "not evaluated"]
+    if blind:
+        _print(out, Text("not evaluated, nothing to look at:", style=STYLES["not evaluated"]))
+        for row in blind:
+            what = str(row["note"] or "").removeprefix("inspected nothing: ")
+            _print(out, Text(f"{row['rule']}: {what}"), 2)
+
+
+def group(cause: Row, symptoms: Iterable[Row], out: Output) -> None:
+    """Print a verdict, what it explains, and what to try."""
+    _print(out, _headline(cause))
+    if cause["note"]:
+        _print(out, Text(str(cause["note"])), 2)
+    below = list(symptoms)
+    if below:
+        _print(out, Text("explains", style="bold"), 2)
+    for row in below:
+        _print(out, Text.assemble(_headline(row), f": {row['note']}" if row["note"] else ""), 4)
+    remedies = cause["remedies"] or ()
+    if remedies:
+        _print(out, Text("what to try, most likely first", style="bold"), 2)
+    for number, remedy in enumerate(remedies, start=1):
+        _print(out, Text(f"{number}. {remedy}"), 4)
+    out.console.print()
+
+
+def _headline(row: Row) -> Text:
+    since = "" if row["since_step"] is None else f" since step {row['since_step']}"
+    status = str(row["status"])
+    return Text.assemble(
+        (str(row["rule"]), "bold"),
+        " ",
+        (status, STYLES.get(status, "")),
+        f"{since} ({', '.join(_about(row))})",
+    )
+
+
+def _about(row: Row) -> Iterable[str]:
+    if row["severity"]:
+        yield str(row["severity"])
+    yield str(row["code"])
+    confidence: Any = row["confidence"]
+    if confidence is not None and confidence < _SURE:
+        yield f"{round(100 * confidence)} % sure"
+
+
+def _print(out: Output, text: Text, indent: int = 0) -> None:
+    out.console.print(Padding(text, (0, 0, 0, indent), expand=False))
