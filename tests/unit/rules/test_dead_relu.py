@@ -113,3 +113,14 @@ def oracle(run: list[list[int]], seen: int) -> list[int]:
 )
 def test_agrees_with_the_definition(run: list[list[int]], seen: int) -> None:
     assert fired(RULE, run_of(*run, seen=seen)) == oracle(run, seen)
+
+
+@pytest.mark.parametrize(("alive", "fired_at"), [(3, []), (0, [20])])
+def test_a_run_that_learns_can_do_without_half_of_a_layer(alive: int, fired_at: list[int]) -> None:
+    script = Script(tensor("activation/relu", "activations", (8,), kind="ReLU"))
+    active = np.array([9] * alive + [0] * (8 - alive))
+    run = [
+        script.step(i * 10, loss=0.5**i, channels={"activation/relu": Channels(active, 400)})
+        for i in range(9)
+    ]
+    assert fired(RULE, run) == fired_at

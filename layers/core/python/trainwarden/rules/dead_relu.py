@@ -7,7 +7,11 @@ comes back, and the layer works with what is left.
 positions). A layer is under suspicion while more than ``threshold_layer`` per cent of its channels
 have an activity of at most ``threshold_inactivity`` at each saved training step. Once ``min_seen``
 positions and ``min_saves`` steps in a row were seen, the rule fires if more than
-``threshold_layer`` per cent are the *same* channels throughout. Once per layer, until it recovers.
+``threshold_layer`` per cent are the *same* channels throughout; more than 90 in a run that learns,
+whose loss has lost ``max_fall`` of its start. Once per layer, until it recovers.
+
+The profile ``sagemaker`` has an activity of 1 % and judges each saved step by itself, as SageMaker
+does: ``min_seen`` and ``min_saves`` are 1.
 
 **Remedy.** Lower the learning rate (10 to 100 times), leaky or GELU-like activations, Kaiming
 initialisation, biases that do not start far below zero.
@@ -44,10 +48,12 @@ from trainwarden.model import (
     Tier,
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import here, matching
 from trainwarden.stats.catalog import INDEX
 
 _NAN, _CHANNELS, _DEAD = (INDEX[c] for c in ("n_nan", "ch_n", "ch_dead"))
+_NEARLY_ALL = 90.0  # per cent; a run that learns can do without fewer
 _MAX_LAYERS = 256  # the state has to fit the job's record
 
 
@@ -68,7 +74,11 @@ class DeadRelu(CheckedRule[Json]):
             "Normalise the inputs; put BatchNorm or LayerNorm in front of the activation.",
         ),
         "capture the collection activations; the model must have ReLU-like modules",
-    )
+        explains=("VanishingGradient", "UnchangedTensor", "LossNotDecreasing", "AllZero",
+                  "Collapse"),
+        sagemaker={"threshold_inactivity": 1.0, "threshold_layer": 50.0, "min_seen": 1,
+                   "min_saves": 1},
+    )  # fmt: skip
 
     tensor_regex: tuple[str, ...] = param((), "Look only at matching activations.", pattern=True)
     threshold_inactivity: float = param(
@@ -80,9 +90,13 @@ class DeadRelu(CheckedRule[Json]):
     min_seen: int = param(300, "Positions in a window.", "positions", bounds=Bounds(ge=1))
     min_saves: int = param(3, "Saved steps in a window.", "saved steps", bounds=Bounds(ge=1))
 
+    max_fall: float = param(
+        0.5, "A run that lost this share of its starting loss learns.", bounds=Bounds(gt=0, le=1)
+    )
+
     def start(self) -> Json:
         """No layer has been seen."""
-        return {}
+        return {"layers": {}, "loss": begin()}
 
     def inspects(self, obs: Observation) -> bool:
         """Channel counts of a training step."""
@@ -90,21 +104,26 @@ class DeadRelu(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Collect each layer's window; judge it when it is full."""
-        if obs.mode is not Mode.TRAIN or not obs.channels:
+        if obs.mode is not Mode.TRAIN:
             return state, ()
-        suspects = self._suspects(obs)
-        if not suspects and not state:
+        state = {**state, "loss": follow(state["loss"], obs)}
+        if not obs.channels:
             return state, ()
+        suspects, known = self._suspects(obs), state["layers"]
+        if not suspects and not known:
+            return state, ()
+        learns = self.threshold_inactivity == 0 and fall(state["loss"]) >= self.max_fall
+        least = max(self.threshold_layer, _NEARLY_ALL) if learns else self.threshold_layer
         found: list[Finding] = []
-        layers = {name: kept for name, kept in state.items() if name not in obs.channels}
-        known = [name for name in suspects if name in state]
-        room = max(0, _MAX_LAYERS - len(layers) - len(known))
-        for name in known + [name for name in suspects if name not in state][:room]:
-            layers[name], finding = self._layer(name, state.get(name), obs)
+        layers = {name: kept for name, kept in known.items() if name not in obs.channels}
+        again = [name for name in suspects if name in known]
+        room = max(0, _MAX_LAYERS - len(layers) - len(again))
+        for name in again + [name for name in suspects if name not in known][:room]:
+            layers[name], finding = self._layer(name, known.get(name), obs, least)
             if finding is not None:
                 found.append(finding)
         found.sort(key=lambda f: -f.value)
-        return layers, found
+        return {**state, "layers": layers}, found
 
     def _suspects(self, obs: Observation) -> list[str]:
         """Layers in which too many channels are inactive at this very step."""
@@ -120,8 +139,13 @@ class DeadRelu(CheckedRule[Json]):
         names = (obs.layout.names[row] for row in rows.tolist())
         return [name for name in names if name in obs.channels and obs.channels[name].seen > 0]
 
-    def _layer(self, name: str, window: Json, obs: Observation) -> tuple[Json, Finding | None]:
-        """``window`` is [first step, saves, positions, alive channels as bits, told]."""
+    def _layer(
+        self, name: str, window: Json, obs: Observation, least: float
+    ) -> tuple[Json, Finding | None]:
+        """``window`` is [first step, saves, positions, alive channels as bits, told].
+
+        A full window with fewer than ``least`` per cent of dead channels waits.
+        """
         since, saves, seen, bits, told = window or [obs.step, 0, 0, "", False]
         if told:
             return window, None
@@ -133,7 +157,7 @@ class DeadRelu(CheckedRule[Json]):
         share = 100.0 * (1.0 - np.count_nonzero(alive) / alive.size)
         if share <= self.threshold_layer:  # not the same channels: begin anew
             return [obs.step + 1, 0, 0, "", False], None
-        if seen < self.min_seen or saves < self.min_saves:
+        if seen < self.min_seen or saves < self.min_saves or share <= least:
             return [since, saves, seen, _pack(alive), False], None
         finding = self._finding(name, share, alive.size, seen, since, obs)
         return [since, saves, seen, "", True], finding

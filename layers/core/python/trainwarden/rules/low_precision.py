@@ -16,8 +16,9 @@ unit: 1):
   ``max_zero`` of their elements are 0, at ``patience`` saved steps in a row.
 * ``bf16_swallows_update``: bf16 or fp16 weights whose gradient is not 0 move by less than
   ``min_moved`` of what the learning rate asks for (lr for Adam-like optimizers, lr x gradient for
-  others, RMS), in at least half of the matrices at ``patience`` saved steps in a row that span
-  ``min_steps`` steps.
+  others, RMS), in at least half of the matrices at ``patience`` saved steps that span ``min_steps``
+  steps. Over n steps between two saved ones a change below that times √n counts, and one above that
+  times n begins anew.
 * ``loss_scale_collapse``: GradScaler's scale has fallen below ``min_scale``.
 
 The third and fourth need a run that does not learn: its loss has lost less than ``max_fall`` of its
@@ -239,19 +240,22 @@ class LowPrecision(CheckedRule[Json]):
     ) -> tuple[int, int, Finding | None]:
         rows = here(obs, once(obs.layout, "low matrices", _low_matrices))
         asked, moved = _asked_and_moved(obs, rows, gap)
-        known = asked > 0
-        still = known & (moved < self.min_moved * asked)
-        if not known.any() or 2 * np.count_nonzero(still) < np.count_nonzero(known):
-            held = not known.any()  # nothing was to be seen: the streak neither grows nor ends
-            return (state["swallowed"], state["since"], None) if held else (0, -1, None)
-        count, since = state["swallowed"] + 1, state["since"]
+        known, far = asked > 0, math.sqrt(gap)  # steps in one direction go sqrt(gap) times as far
+        count, since = state["swallowed"], state["since"]
+        if not known.any():
+            return count, since, None
+        still = known & (moved < self.min_moved * asked * far)
+        if 2 * np.count_nonzero(still) < np.count_nonzero(known):
+            return 0, -1, None
+        sure = known & (moved < self.min_moved * asked)
+        count += int(2 * np.count_nonzero(sure) >= np.count_nonzero(known))
         since = obs.step if since < 0 else since
         ripe = count >= self.patience and obs.step - since >= self.min_steps
         if not ripe or not fall(state["loss"]) < self.max_fall:
             return count, since, None
         first = int(np.flatnonzero(still)[0])
         name, dtype = obs.layout.names[int(rows[first])], obs.layout.tensors[int(rows[first])].dtype
-        share = float(moved[still].sum() / asked[still].sum())
+        share = float(moved[still].sum() / (asked[still].sum() * far))
         message = (
             f"{np.count_nonzero(still)} of {rows.size} {dtype} weight matrices move by "
             f"{share:.1%} of the update that the learning rate of {learning_rate(obs):g} asks for, "

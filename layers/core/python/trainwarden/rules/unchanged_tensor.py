@@ -23,6 +23,7 @@ while the run learns.
 
 With ``collection_names`` or ``tensor_regex`` given, SageMaker's meaning instead: numpy.allclose
 with ``rtol`` and ``atol`` over ``num_steps`` saved steps, for those tensors, whatever they are.
+SageMaker asks for one of both; its other defaults are ours.
 
 **Remedy.** Hand the optimizer the parameters of the model that is trained; call optimizer.step();
 keep float32 master weights under bf16 and fp16; raise a learning rate below the weights'
@@ -90,6 +91,9 @@ class UnchangedTensor(CheckedRule[Json]):
             "If it is meant to rest, set requires_grad=False before training.",
         ),
         "capture the collection weights; trainwarden.watch() does so by default",
+        explains=("LossNotDecreasing",),
+        sagemaker={"num_steps": 3, "rtol": 1e-5, "atol": 1e-8, "equal_nan": False},
+        required=("collection_names", "tensor_regex"),
     )
 
     collection_names: tuple[str, ...] = param((), "Given, SageMaker's meaning for these.")

@@ -15,7 +15,7 @@ run that has not learned: its loss has lost less than ``max_fall`` of its starti
 GradScaler skipped and steps without gradients are passed over.
 
 With ``threshold`` given, SageMaker's meaning instead: any gradient tensor whose mean |g| is under
-``threshold``, at once.
+``threshold``, at once. The profile ``sagemaker`` gives 1e-7.
 
 **Remedy.** Residual connections or normalisation between the layers, ReLU-like activations with
 Kaiming initialisation; under fp16 a GradScaler.
@@ -79,6 +79,8 @@ class VanishingGradient(CheckedRule[Json]):
             "Check that the weights are not initialised to zero.",
         ),
         "capture the collection gradients; trainwarden.watch() does so by default",
+        explains=("LossNotDecreasing", "UnchangedTensor", "LearningRateTooLow", "AllZero"),
+        sagemaker={"threshold": 1e-7},
     )
 
     threshold: float | None = param(
