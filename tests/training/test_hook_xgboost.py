@@ -23,7 +23,7 @@ QUIET = {"nthread": 1, "verbosity": 0}
 Data = tuple[Any, Any]
 
 
-def split(x: Any, y: Any, first: int, seed: int = 0) -> tuple[Data, Data]:
+def split(x: Any, y: Any, *, first: int, seed: int = 0) -> tuple[Data, Data]:
     order = np.random.RandomState(seed).permutation(len(x))
     return (x[order[:first]], y[order[:first]]), (x[order[first:]], y[order[first:]])
 
@@ -50,8 +50,8 @@ def told(seen: list[Observation]) -> set[str]:
     return {finding.rule for finding in judge(seen) if finding.severity is not Severity.INFO}
 
 
-DIABETES = split(*datasets.load_diabetes(return_X_y=True), 320)
-DIGITS = split(*datasets.load_digits(return_X_y=True), 1200)
+DIABETES = split(*datasets.load_diabetes(return_X_y=True), first=320)
+DIGITS = split(*datasets.load_digits(return_X_y=True), first=1200)
 DEEP = {"objective": "reg:squarederror", "max_depth": 14, "eta": 0.3, "min_child_weight": 0,
         "reg_lambda": 0}  # fmt: skip
 SHALLOW = {"objective": "reg:squarederror", "max_depth": 2, "eta": 0.05, "subsample": 0.8}
@@ -117,7 +117,7 @@ def test_rare_positives_are_named(share: float, *, expected: bool) -> None:
         6000, 20, n_informative=5, weights=[share], class_sep=0.7, flip_y=0.01, random_state=3
     )
     parameters = {"objective": "binary:logistic", "max_depth": 3, "eta": 0.1}
-    found = told(train(parameters, *split(x, y, 4000), 60)[0])
+    found = told(train(parameters, *split(x, y, first=4000), 60)[0])
     assert ("ClassImbalance" in found) is expected
     assert found <= {"ClassImbalance"}
 
@@ -128,12 +128,13 @@ def test_a_feature_that_holds_the_answer_is_named(*, leak: bool) -> None:
     column = y if leak else np.random.RandomState(0).rand(len(y))
     x = np.c_[x, column + np.random.RandomState(1).normal(0, 0.01, len(y))]
     parameters = {"objective": "binary:logistic", "max_depth": 3, "eta": 0.3}
-    assert ("TargetLeakage" in told(train(parameters, *split(x, y, 400), 40)[0])) is leak
+    assert ("TargetLeakage" in told(train(parameters, *split(x, y, first=400), 40)[0])) is leak
 
 
 def test_no_matrix_linear_boosters_cross_validation_and_early_stopping() -> None:
+    matrix = xgb.DMatrix(*DIABETES[0])
     for parameters in (SHALLOW, {"booster": "gblinear", "objective": "reg:squarederror"}):
-        store, matrix = MemoryObjects(), xgb.DMatrix(*DIABETES[0])
+        store = MemoryObjects()
         callback = XGBoostCallback(job="case", out="memory", strict=True, _store=store)
         stop = xgb.callback.EarlyStopping(rounds=3)
         xgb.train({**QUIET, **parameters}, matrix, 9, evals=[(matrix, "eval")], verbose_eval=False,
@@ -167,7 +168,12 @@ class Refusing(MemoryObjects):
 
 def test_training_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
     matrix = xgb.DMatrix(*DIABETES[0])
-    for options in ({"job": "not a job!"}, {"_store": Refusing()}, {"save_interval": -1}):
+    wrong: list[dict[str, Any]] = [
+        {"job": "not a job!"},
+        {"_store": Refusing()},
+        {"save_interval": -1},
+    ]
+    for options in wrong:
         callback = XGBoostCallback(matrix, **{"job": "j", "out": "memory", **options})
         booster = xgb.train({**QUIET, **SHALLOW}, matrix, 3, callbacks=[callback])
         assert booster.num_boosted_rounds() == 3
