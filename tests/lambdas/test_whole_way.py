@@ -87,3 +87,41 @@ def test_a_faulty_job_is_judged_announced_and_stopped_only_if_it_allows_it(
     stopper.handler(record, context)
     (action,) = announce()  # the records before are known: only the new one is sent
     assert action["detail"]["data"]["outcome"] == outcome["outcome"]
+
+
+def test_a_set_of_rules_is_judged_told_once_and_stopped_like_a_rule(
+    world: World, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws = Aws()
+    publisher = Publisher(aws, "trainwarden")  # type: ignore[arg-type]  # a fake
+    monkeypatch.setattr(announcer, "publisher", lambda: publisher)
+    monkeypatch.setattr(wiring, "topics", lambda: aws)
+    monkeypatch.setenv("TOPIC_ARN", "arn:aws:sns:eu-central-1:123456789012:t")
+    tags = {
+        "trainwarden:rules": "none",
+        "trainwarden:set:broken": "ExplodingTensor Overfit action=stop",
+        "trainwarden:stop": "allow",
+    }
+    described = training_job()
+    event = golden("sagemaker-state-change")
+    event["detail"] |= {"TrainingJobName": JOB, "TrainingJobArn": described.arn, "Tags": tags}
+    world.training.add(
+        training_job(**{key.partition(":")[2]: value for key, value in tags.items()})
+    )
+    jobs.handler(event, context)
+    keys = [world.sagemaker_manifest(), world.steps(0, obs(0), obs(1, NAN))]
+    assert evaluator.handler(notices(*keys), context) == {"batchItemFailures": []}
+    outbox = [entry.body["events"] for entry in world.entries(EntryKind.OUTBOX)]
+    announcer.handler(stream(*outbox), context)
+    for one in aws.events:
+        notifier.handler(one, context)
+    (message,) = aws.messages
+    assert message["Subject"] == f"broken in {JOB} since step 1"
+    asked = [
+        one["detail"]["data"]["rule"]
+        for one in aws.events
+        if one["detail"]["data"].get("stop_requested")
+    ]
+    assert asked == ["broken"]
+    answer = stopper.handler({"operation": "authorize", "job": JOB, "rule": "broken"}, context)
+    assert answer["allowed"] is True
