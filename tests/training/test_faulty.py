@@ -15,6 +15,9 @@ pytest.importorskip("sklearn")
 
 from tests.training.evidence import Evidence  # noqa: E402 - needs torch
 
+# what is ill may well be warned of by torch itself: shapes that broadcast, schedules before steps
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
 FOLDER = Path(__file__).parent / "faulty"
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text())
 CASES, VOCABULARY = MANIFEST["cases"], set(MANIFEST["label_vocabulary"])
@@ -39,6 +42,10 @@ def numbers(core: Any, module: str, variant: str) -> dict[str, float]:
     evidence = Evidence()
     core.run_program(module, evidence, variant, seed=0)
     return evidence.numbers()
+
+
+def test_every_label_is_the_cause_of_a_program() -> None:
+    assert {label for case in CASES for label in case["labels"]} == VOCABULARY
 
 
 def test_programs_are_told_apart_and_speak_the_vocabulary() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [p for p in (str(HERE), str(HERE.parent)) if p not in sys.path]
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from programs import batches, call, digits, fit, text  # type: ignore[import-not-found]  # noqa: E402
 
