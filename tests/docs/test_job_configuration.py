@@ -7,11 +7,14 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.events import samples
 from trainwarden.config import JobConfig, resolve
+from trainwarden.engine import SetSpec
+from trainwarden.hook.chosen import plain_rules
 from trainwarden.model import Json
 from trainwarden.rules import names
 
@@ -66,6 +69,35 @@ def test_the_example_of_two_instances_runs_both() -> None:
     assert by_key(config)["fast-overfit"] == {"patience": 2}
 
 
+def test_the_example_of_a_profile_runs_it_and_one_rule_in_the_other() -> None:
+    profiles = {spec.key: spec.profile for spec in resolve(tags=tags(examples("tags")[3])).rules}
+    assert set(profiles) == {*names("sagemaker"), "GradientsNotZeroed", "Overfit"} - {
+        "ClassImbalance"
+    }
+    assert {profiles[key] for key in ("GradientsNotZeroed", "Overfit")} == {"default"}
+    assert profiles["VanishingGradient"] == "sagemaker"
+
+
+def test_the_example_of_a_set_in_a_tag_is_that_in_json() -> None:
+    (tagged,) = resolve(tags=tags(examples("tags")[4])).sets
+    (written,) = resolve(tags={}, manifest_rules=json.loads(examples("json")[1])).sets
+    assert tagged == written
+
+
+def test_the_example_of_a_collection_in_python_runs() -> None:
+    given: dict[str, Json] = {}
+    watched = SimpleNamespace(watch=lambda *_, rules: given.update(rules=rules))
+    names_ = {"trainwarden": watched, "model": None, "optimizer": None}
+    exec(compile(examples("python")[0], "page", "exec"), names_)  # noqa: S102 - our own page
+    config = resolve(tags={}, manifest_rules=plain_rules(given["rules"]))
+    assert config.problems == ()
+    actions = ("stop", "email:ml@example.com")
+    members = ("Overfit", "LossNotDecreasing")
+    assert config.sets == (SetSpec("-".join(members), members, 1, None, actions),)
+    assert by_key(config)["Overfit"] == {"patience": 2}
+    assert set(by_key(config)) == set(names())
+
+
 @pytest.mark.parametrize("text", examples("json"))
 def test_every_example_of_json_has_no_problem(text: str) -> None:
     document = json.loads(text)
@@ -79,9 +111,16 @@ def test_every_example_of_json_has_no_problem(text: str) -> None:
 
 
 def test_the_examples_of_json_do_what_they_say() -> None:
-    chosen, tuned, instances, short = (
+    mixed, with_set, chosen, tuned, instances, short = (
         resolve(tags={}, manifest_rules=json.loads(text)) for text in examples("json")
     )
+    assert {spec.key: spec.profile for spec in mixed.rules} == {
+        **dict.fromkeys(names(), "default"),
+        "VanishingGradient": "sagemaker",
+    }
+    members = ("Overfit", "LossNotDecreasing", "VanishingGradient")
+    assert with_set.sets == (SetSpec("generalization", members, 2, None, ("stop",)),)
+    assert set(by_key(with_set)) == set(names())
     assert by_key(chosen) == {"VanishingGradient": {}, "Overfit": {"ratio_threshold": 0.2}}
     assert set(by_key(tuned)) == set(names()) - {"ClassImbalance"}
     assert by_key(tuned)["DeadRelu"] == {"threshold_layer": 60.0}
@@ -92,7 +131,7 @@ def test_the_examples_of_json_do_what_they_say() -> None:
 
 
 def test_the_example_in_python_says_the_same_as_its_json() -> None:
-    (text,) = examples("python")
+    text = examples("python")[1]
     call = ast.parse(text).body[0]
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
@@ -117,7 +156,11 @@ def test_the_example_of_mistakes_is_answered_as_the_page_shows() -> None:
     (wrong,), (shown,) = examples("tags wrong"), examples("text")
     config = resolve(tags=tags(wrong))
     assert [str(problem) for problem in config.problems] == shown.splitlines()
-    assert by_key(config) == {"Overfit": {"ratio_threshold": 0.2}}
+    assert by_key(config) == {
+        "Overfit": {"ratio_threshold": 0.2},
+        "DeadRelu": {},
+    }
+    assert [one.members for one in config.sets] == [("Overfit",)]
     assert not config.stop
 
 

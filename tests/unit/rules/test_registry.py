@@ -9,6 +9,7 @@ import pytest
 
 from trainwarden import rules
 from trainwarden.errors import ConfigError
+from trainwarden.grouping import circles
 from trainwarden.model import Json, Rule, RuleMeta, Severity, Tier
 from trainwarden.rules import build, find, parameters, registry, runbook
 from trainwarden.rules._pages import pages
@@ -107,6 +108,12 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_every_rule_is_there_under_its_code_for_ever() -> None:
     found = {name: cls.meta.code for name, cls in registry().items()}
     assert found.items() <= CODES.items()
+
+
+def test_what_rules_explain_exists_and_goes_round_in_no_circle() -> None:
+    explains = {name: cls.meta.explains for name, cls in registry().items()}
+    assert {name for names in explains.values() for name in names} <= {*CODES}
+    assert circles(explains) == ()
 
 
 def test_severities() -> None:

@@ -108,7 +108,6 @@ class MissingGradient(CheckedRule[Json]):
         explains=(
             "LearningRateTooLow",
             "LossNotDecreasing",
-            "OptimizerNotStepping",
             "PoorWeightInitialization",
             "UnchangedTensor",
             "VanishingGradient",
