@@ -10,7 +10,7 @@ is:
   start, in a network that is trained otherwise. Random start: at least 64 elements spread evenly,
   std x sqrt(3) ÷ max |w| within 5 % of 1 (unit: 1), as torch's own initialisation leaves them.
   Trained matrices have heavier tails, 0.3 to 0.7. The matrix must be what the loss is computed of:
-  as many outputs as there are classes, or as the model puts out. Nothing after it or in its own
+  as many outputs as there are classes, or as the model puts out. No weight after it or in its own
   module may be trainable;
 * *all_frozen*: the optimizer holds the model's tensors, and none of them requires a gradient;
 * *no_gradient*: backward() reaches not one of the tensors that the optimizer is to move;
@@ -264,7 +264,9 @@ def _last_is_frozen(layout: Layout) -> int:
     last: int = row
     head = layout.tensors[row]
     trained = [layout.tensors[other] for _, other in weights if layout.tensors[other].trainable]
-    if head.trainable or head.kind.startswith("Embedding") or not trained:
+    biases = layout.rows(Collection.BIASES.value).tolist()
+    at_work = bool(trained) or any(layout.tensors[other].trainable for other in biases)
+    if head.trainable or head.kind.startswith("Embedding") or not at_work:
         return -1
     for other in trained:
         around = bool(other.module) and f"{head.module}.".startswith(f"{other.module}.")
