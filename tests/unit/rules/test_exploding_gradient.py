@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.rules.runs import INF, NAN, Script, fired, fold, matrices
+from tests.unit.rules.runs import INF, NAN, Script, fired, fold, matrices, tensor
 from trainwarden.model import Mode, Observation
 from trainwarden.rules.exploding_gradient import ExplodingGradient
 from trainwarden.stats.catalog import Flag
@@ -107,3 +107,22 @@ def test_evaluation_passes_are_not_looked_at() -> None:
     run = run_of(*[(0.1, 2.3)] * 3)
     run.append(Script().step(3, loss=NAN, mode=Mode.EVAL))
     assert fired(RULE, run) == []
+
+
+@pytest.mark.parametrize(
+    ("gradient", "loss", "size", "kinds"),
+    [
+        (1e3, 2.3, 1.0, ["steep"]),
+        (1e3, -2.3, 1.0, []),
+        (1.0, 2.3, 1.0, []),
+        (1e3, 1e6, 1.0, []),  # huge units of the loss
+        (1e3, 2.3, 100.0, []),  # raw inputs
+    ],
+)
+def test_a_gradient_too_steep_at_the_very_start(
+    gradient: float, loss: float, size: float, kinds: list[str]
+) -> None:
+    script = Script(*TENSORS, tensor("input/0", "inputs"))
+    values = dict.fromkeys(NAMES, 1.0) | {f"gradient/{n}": gradient for n in NAMES}
+    run = [script.step(i, {**values, "input/0": size}, loss=loss) for i in range(5)]
+    assert [f.evidence["kind"] for f in fold(RULE, run)[1]] == kinds

@@ -75,3 +75,13 @@ def test_the_finding_says_what_a_guess_costs() -> None:
 
 def test_evaluation_passes_are_not_looked_at() -> None:
     assert fired(RULE, run_of([9.0] * 9, mode=Mode.EVAL)) == []
+
+
+@pytest.mark.parametrize(("spread", "fires"), [(1.0, False), (100.0, True)])
+def test_a_loss_that_no_cross_entropy_can_have_holds_other_terms(spread: float, fires: Any) -> None:
+    told = {
+        **TEN["objective"],
+        "cross_entropy.input_max": spread,
+        "cross_entropy.input_min": -spread,
+    }
+    assert bool(fired(RULE, run_of([9.0] * 9, scalars={"objective": told}))) is fires

@@ -96,3 +96,8 @@ def test_intended_or_unknown_is_not_judged(more: dict[str, Any]) -> None:
 def test_a_run_that_was_fine_for_long_is_not_judged_any_more() -> None:
     quiet = [2.3 * 0.99**i for i in range(210)]
     assert fired(RULE, run_of([0.0] * 210 + [0.5] * 3, quiet + [9.0] * 3)) == []
+
+
+def test_a_divergence_long_after_a_violent_step_has_another_cause() -> None:
+    assert fired(RULE, run_of([0, 0.5, 0, 0, 0, 0], [2.3, 2.3, 2.3, 2.3, 2.3, 90])) == []
+    assert fired(RULE, run_of([0, 0.5, 0, 0], [2.3, 2.3, 2.3, 90])) == [3]

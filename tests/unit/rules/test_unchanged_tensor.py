@@ -141,3 +141,16 @@ class TestSageMakersMeaning:
         run = [script.step(i, {"w": [NAN, 1.0]}) for i in range(3)]
         assert fired(UnchangedTensor(collection_names=("weights",)), run) == []
         assert fired(UnchangedTensor(collection_names=("weights",), equal_nan=True), run) == [2]
+
+
+@pytest.mark.parametrize(("gradient", "fired_at"), [(0.0, []), (0.1, [50])])
+def test_weights_that_moved_until_their_gradient_died_rest_for_another_reason(
+    gradient: float, fired_at: list[int]
+) -> None:
+    script = Script(*matrices("a", "b"))
+    run = []
+    for i in range(12):
+        values = dict.fromkeys("ab", 1.0 + min(i, 3))
+        values |= {f"gradient/{n}": 0.1 if i < 3 else gradient for n in "ab"}
+        run.append(script.step(i * 10, values, loss=2.3))
+    assert fired(RULE, run) == fired_at

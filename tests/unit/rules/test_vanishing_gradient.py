@@ -118,3 +118,17 @@ def test_an_explicit_threshold_has_sagemakers_meaning(
     gradients: list[Sequence[float]], fired_at: list[int]
 ) -> None:
     assert fired(VanishingGradient(threshold=1e-7), run_of(*gradients)) == fired_at
+
+
+@pytest.mark.parametrize(
+    ("healthy", "ill", "fired_at"),
+    [
+        pytest.param(5, DECAYED, [80], id="decay-early"),
+        pytest.param(6, DECAYED, [], id="decay-late"),
+        pytest.param(1, (0.0,) * 4, [], id="what-passed-gradients-has-died"),
+    ],
+)
+def test_what_vanishes_late_has_another_cause(
+    healthy: int, ill: Sequence[float], fired_at: list[int]
+) -> None:
+    assert fired(RULE, run_of(*[HEALTHY] * healthy, *[ill] * 9)) == fired_at

@@ -14,6 +14,7 @@ from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
 
 T = TypeVar("T")
+_INPUT = 5.0  # RMS
 _FLAGS, _N, _ZERO = INDEX["flags"], INDEX["n"], INDEX["n_zero"]
 _SQUARE, _BEFORE = INDEX["u_sum2"], INDEX["u_w2"]
 
@@ -104,6 +105,13 @@ def classes(obs: Observation) -> float:
     told = [v for k, v in obs.scalars.get("objective", {}).items() if k.endswith(".classes")]
     told = [v for v in told if math.isfinite(v) and v > 1]
     return max(told) if told else math.nan
+
+
+def unusual_input(obs: Observation) -> bool:
+    """Say whether an input of floats is far from standardised: its RMS is above 5."""
+    rows = obs.captured(Collection.INPUTS.value)
+    floats = [int(r) for r in rows if obs.layout.tensors[int(r)].dtype.startswith(("float", "bf"))]
+    return bool(floats) and bool(np.any(STATISTICS["rms"].compute(obs.stats[floats]) > _INPUT))
 
 
 def number(value: float) -> float | None:

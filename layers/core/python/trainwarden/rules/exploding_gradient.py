@@ -12,7 +12,10 @@ base the median of the first five finite norms of the run. It fires when
   steps (scalar ``window.loss_max``), or a norm told of the steps in between (``history``) did grow;
 * *depth*: at ``patience`` saved steps in a row mean |gradient| of the first weight matrix is at
   least ``growth`` times that of the last, growing from layer to layer, in a run that does not learn
-  (its loss has not lost a tenth of its start).
+  (its loss has not lost a tenth of its start);
+* *steep*: at the first saved step n x |weights| ÷ loss, the part of itself by which the loss
+  changes per part by which the weights do, is above ``max_steepness``; not where the inputs are
+  far from standardised (RMS above 5: DAT003's business).
 
 The kind is in the evidence as ``kind``. Steps that GradScaler skipped are passed over. Told once.
 
@@ -26,7 +29,8 @@ steady (0 ÷ 0, square root of 0, a NaN in the data) is NUM001's business alone.
 
 **Source.** Pascanu, Mikolov, Bengio (2013) on recurrent networks. Measured: over 80 healthy runs no
 norm above its base by more than 60 times while the loss is above its start; every run that died of
-it passed 1,000 times within two steps.
+it passed 1,000 times within two steps. Steepness at the start: 0.5 to 252 in those, 2,700 to 1e6
+in recurrent networks that explode from the start.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    Collection,
     Finding,
     Json,
     Mode,
@@ -56,6 +61,7 @@ from trainwarden.rules._motion import (
     number,
     several_optimizers,
     skipped,
+    unusual_input,
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
@@ -95,6 +101,10 @@ class ExplodingGradient(CheckedRule[Json]):
         1000.0, "Norm over the run's own base that is an explosion.", bounds=Bounds(gt=1)
     )
     max_rise: float = param(3.0, "Loss over its start that must come with it.", bounds=Bounds(gt=1))
+    max_steepness: float = param(
+        2000.0, "Relative change of the loss per relative change of the weights.",
+        bounds=Bounds(gt=1),
+    )  # fmt: skip
     patience: int = param(
         3, "Saved steps in a row, for growth over depth.", "saved steps", bounds=Bounds(ge=1)
     )
@@ -112,7 +122,7 @@ class ExplodingGradient(CheckedRule[Json]):
             return {**state, "told": True}, self._post_mortem(state, obs)
         if not norm > 0:  # none captured, or all zero: nothing explodes
             return {**state, "loss": follow(state["loss"], obs)}, ()
-        found = self._growth(state, obs, norm)
+        found = self._growth(state, obs, norm) if state["base"] else self._steep(obs, norm)
         depth, deep = self._depth(state, obs)
         found = found or deep
         base = state["base"] if len(state["base"]) >= _BASE else [*state["base"], norm]
@@ -141,6 +151,23 @@ class ExplodingGradient(CheckedRule[Json]):
                     "loss_at_start": number(first)}  # fmt: skip
         since = _since(state, base * math.sqrt(self.growth), obs.step)
         return Finding(obs.step, "", norm, self.growth * base, message, since, evidence)
+
+    def _steep(self, obs: Observation, norm: float) -> Finding | None:
+        loss, rows = main_loss(obs), obs.captured(Collection.WEIGHTS.value)
+        if loss is None or loss[1] <= 0 or not rows.size or several_optimizers(obs):
+            return None
+        size = float(np.linalg.norm(STATISTICS["l2"].compute(obs.stats[rows])))
+        value = min(norm * size / loss[1], 1e300)
+        if not value > self.max_steepness or unusual_input(obs):
+            return None
+        message = (
+            f"at the start the gradient's norm is {norm:.3g} at weights of norm {size:.3g} and a "
+            f"loss of {loss[1]:.4g}: a change of the weights by 0.1 % changes the loss by "
+            f"{value / 1000:.2g} times itself"
+        )
+        evidence = {"kind": "steep", "norm": number(norm), "weights": number(size)}
+        limit = self.max_steepness
+        return Finding(obs.step, "", value, limit, message, obs.step, evidence, confidence=0.8)
 
     def _post_mortem(self, state: Json, obs: Observation) -> Sequence[Finding]:
         """Something is not finite: were the gradients of the steps before already too large?"""

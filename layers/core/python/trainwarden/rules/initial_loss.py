@@ -5,16 +5,18 @@ that starts at many times that is sure and wrong, and spends its first steps on 
 
 **How it is computed.** The loss over ln C (unit: 1) at the first saved steps. It fires once
 
-* the median of the first three losses is above ``max_ratio`` times ln C, and
+* the first loss and the median of the first three are above ``max_ratio`` times ln C, and
 * the level after ``min_steps`` steps is still above half of that,
 
 for cross_entropy and its kin with mean reduction. Not judged: weighted losses and sums, inputs that
-are far from standardised (RMS above 5: DAT003's business), several optimizers. Told once.
+are far from standardised (RMS above 5: DAT003's business), several optimizers, and losses above
+ln C + largest - smallest logit, which no cross entropy exceeds: other terms were added. Told once.
 
 **Remedy.** Start the last layer at 0 or at a tenth of its usual size; divide logits by a
 temperature or normalise what they are computed from; bias for the classes' frequencies.
 
-**False alarms to expect.** Sums of losses of which only the main one is a cross entropy.
+**False alarms to expect.** Sums of losses of which only one is a cross entropy, where logits are
+large anyway.
 
 **Missing data.** Without the number of classes nothing is judged.
 
@@ -30,10 +32,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-import numpy as np
-
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -43,16 +42,14 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._motion import number, several_optimizers
+from trainwarden.rules._motion import number, several_optimizers, unusual_input
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
-from trainwarden.stats.derived import STATISTICS
 
 LOSSES = Need("losses", "value")
 CLASSES = Need("objective", "value")
 _FIRST, _LAST = 3, 3
 _STILL = 0.5
-_INPUT = 5.0  # RMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +71,7 @@ class InitialLoss(CheckedRule[Json]):
         explains=("LossNotDecreasing",),
     )
 
-    max_ratio: float = param(5.0, "First loss over that of a guess.", bounds=Bounds(gt=1))
+    max_ratio: float = param(4.0, "First loss over that of a guess.", bounds=Bounds(gt=1))
     min_steps: int = param(5, "Steps after which it must still be high.", "steps",
                            bounds=Bounds(ge=1))  # fmt: skip
 
@@ -91,7 +88,8 @@ class InitialLoss(CheckedRule[Json]):
             return state, ()
         if guess is None:
             guess = _guess(obs)
-            if guess is None or several_optimizers(obs) or _unusual_input(obs):
+            unlike = guess is not None and loss[1] > guess + _spread(obs)
+            if guess is None or unlike or several_optimizers(obs) or unusual_input(obs):
                 return {**self.start(), "told": guess is not None}, ()
         at = obs.step if state["at"] < 0 else state["at"]
         first = [*state["first"], loss[1]] if len(state["first"]) < _FIRST else state["first"]
@@ -99,7 +97,7 @@ class InitialLoss(CheckedRule[Json]):
         state = {"at": at, "guess": guess, "first": first, "last": last, "told": False}
         if obs.step - at < self.min_steps or len(first) < _FIRST:
             return state, ()
-        start, level = median(first), median(last)
+        start, level = min(first[0], median(first)), median(last)
         state = {**self.start(), "told": True}
         if start <= self.max_ratio * guess or level <= _STILL * self.max_ratio * guess:
             return state, ()
@@ -127,7 +125,10 @@ def _guess(obs: Observation) -> float | None:
     return None
 
 
-def _unusual_input(obs: Observation) -> bool:
-    rows = obs.captured(Collection.INPUTS.value)
-    floats = [int(r) for r in rows if obs.layout.tensors[int(r)].dtype.startswith(("float", "bf"))]
-    return bool(floats) and bool(np.any(STATISTICS["rms"].compute(obs.stats[floats]) > _INPUT))
+def _spread(obs: Observation) -> float:
+    """Largest minus smallest logit; infinite where they are not known."""
+    told = obs.scalars.get("objective", {})
+    spread = told.get("cross_entropy.input_max", math.inf) - told.get(
+        "cross_entropy.input_min", -math.inf
+    )
+    return spread if math.isfinite(spread) else math.inf

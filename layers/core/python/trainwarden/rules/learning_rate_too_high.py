@@ -8,7 +8,8 @@ step (unit: 1; between saved steps the change is divided by the steps). A saved 
 when a quarter of the matrices at most have r under ``max_ratio``. Within the first ``within`` steps
 of the run it fires once violent steps have come and
 
-* *diverged*: after one, the loss is above ``max_rise`` times its start, or not finite;
+* *diverged*: at one or the next two saved steps, the loss is above ``max_rise`` times its start,
+  or not finite;
 * *worse*: at ``patience`` of them, the loss is a tenth above its start;
 * *stuck*: ``patience`` have come, 25 steps have passed, and the median of the last five losses is
   at or above 0.95 of the start.
@@ -65,6 +66,7 @@ from trainwarden.rules._progress import begin, follow, main_loss
 UPDATE = Need("weights", "update_ratio")
 LOSSES = Need("losses", "value")
 _QUARTER = 0.25
+_RECENT = 3  # saved steps after a violent one in which a divergence is its doing
 _WORSE, _STUCK, _STUCK_STEPS = 1.1, 0.95, 25
 _OWN = 100.0  # times the first gradient norm: a longer step is not the rate's doing, see GRD002
 
@@ -99,7 +101,7 @@ class LearningRateTooHigh(CheckedRule[Json]):
     def start(self) -> Json:
         """No step has been seen."""
         return {"at": -1, "last": -1, "violent": 0, "worse": 0, "since": -1, "top": 0.0,
-                "told": False, "norms": [], "loss": begin()}  # fmt: skip
+                "told": False, "norms": [], "calm": 0, "loss": begin()}  # fmt: skip
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Count violent steps; judge the loss that follows."""
@@ -125,7 +127,10 @@ class LearningRateTooHigh(CheckedRule[Json]):
                 "worse": state["worse"] + (value > _WORSE * _first(first, value)),
                 "since": obs.step if state["since"] < 0 else state["since"],
                 "top": max(state["top"], min(ratio, 1e300)),
+                "calm": 0,
             }
+        else:
+            state = {**state, "calm": state["calm"] + 1}
         kind = self._kind(state, _first(first, value), value, obs)
         if not kind or several_optimizers(obs):
             return state, ()
@@ -135,7 +140,7 @@ class LearningRateTooHigh(CheckedRule[Json]):
     def _kind(self, state: Json, start: float, value: float, obs: Observation) -> str:
         if not state["violent"]:
             return ""
-        if value > self.max_rise * start:
+        if value > self.max_rise * start and state["calm"] < _RECENT:
             return "diverged"
         if state["worse"] >= self.patience:
             return "worse"

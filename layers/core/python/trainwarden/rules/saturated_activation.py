@@ -12,8 +12,9 @@ in the evidence as ``kind``:
   large;
 * ``stuck``: a hidden layer whose share is at least ``share``, in a run that has lost less than a
   tenth of it;
-* ``output``: the output layer, share at least ``share``, in a run that has lost less than 0.3 of it
-  and whose gradients have shrunk to a tenth of the first ones: the targets lie beyond the range.
+* ``output``: the output layer, share at least ``share_at_start``, in a run that has lost less than
+  0.3 of it and whose gradients have shrunk to a tenth of the first ones: the targets lie beyond
+  the range.
 
 Each at ``min_saves`` saved steps in a row that span ``min_steps`` steps, or at three that span five
 times as many; twice as many for
@@ -179,7 +180,7 @@ class SaturatedActivation(CheckedRule[Json]):
         if obs.layout.tensors[row].depth > once(obs.layout, "last matrix", _last_depth):
             norms = state["norms"]
             shrunk = len(norms) > 1 and norms[1] <= _SHRUNK * norms[0]
-            ill = full >= _FEWEST and shrunk and not several_optimizers(obs)
+            ill = shrunk and not several_optimizers(obs)
             kind = "output" if ill else ""
         elif since == state["at"]:
             kind = "from_start"
@@ -211,7 +212,7 @@ class SaturatedActivation(CheckedRule[Json]):
             "loss_fall": number(fallen),
             "gradient_norms": state["norms"],
         }
-        limit = self.share_at_start if kind == "from_start" else self.share
+        limit = self.share if kind == "stuck" else self.share_at_start
         remedies = _REMEDIES.get(kind, ())
         return Finding(
             obs.step, name, share, limit, message, since, evidence, remedies, confidence=0.9

@@ -50,7 +50,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._motion import number
+from trainwarden.rules._motion import bad_loss, number
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import here, matching, once, weight_matrices
@@ -119,7 +119,7 @@ class TensorVariance(CheckedRule[Json]):
             return self._sagemaker(state, obs)
         rows = once(obs.layout, "followed matrices", _followed)
         there = obs.mode is Mode.TRAIN and 0 < rows.size == here(obs, rows).size
-        if state["told"] or not there:
+        if state["told"] or not there or bad_loss(obs):
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}
         values = _variances(obs, rows)

@@ -8,7 +8,8 @@ is captured (unit: the weight's own). A matrix rests while that is exactly 0, an
 when it did so for ``num_steps`` saved steps in a row (``num_steps`` - 1 comparisons) that span at
 least ``min_steps`` steps, and three times as long as it ever rested before. The rule fires when
 
-* all matrices have rested long, in a run whose loss has lost less than ``max_fall`` of its start;
+* all matrices have rested long, in a run whose loss has lost less than ``max_fall`` of its start,
+  and they get gradients or never moved (else their gradients have died, see ACT001 and GRD001);
 * the last layer has rested long though its gradient is not 0, while other matrices move;
 * at least ``share`` of the matrices have rested for 100 steps, in a run whose loss has lost less
   than a tenth of its start;
@@ -117,7 +118,7 @@ class UnchangedTensor(CheckedRule[Json]):
     def start(self) -> Json:
         """Nothing rests yet."""
         return {"rest": {}, "longest": {}, "told": False, "rate": 0.0, "loss": begin(),
-                "passes": 0}  # fmt: skip
+                "passes": 0, "moved": False}  # fmt: skip
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the rest of each tensor that did not change; the others are awake."""
@@ -138,6 +139,7 @@ class UnchangedTensor(CheckedRule[Json]):
         if resting.size:  # NaN does not change either
             stats = obs.stats[resting]
             resting = resting[stats[:, 1] + stats[:, 2] + stats[:, 3] == 0]
+        state = {**state, "moved": state["moved"] or bool((change > 0).any())}
         if state["told"] or not (resting.size or state["rest"]):
             return {**state, "told": bool(resting.size)}, ()
         state = self._rest(state, obs, resting, rows[change > 0])
@@ -182,10 +184,15 @@ class UnchangedTensor(CheckedRule[Json]):
         last = weight_matrices(obs.layout)
         head = ripe.get(str(int(last[-1]))) if last.size else None
         old = sum(obs.step - since >= _PARTIAL_STEPS for since, _, _ in ripe.values())
+        died = state["moved"] and not any(pushes for _, _, pushes in ripe.values())
         ill = (
-            (len(ripe) == rows.size and not fallen >= self.max_fall)
+            (len(ripe) == rows.size and not fallen >= self.max_fall and not died)
             or (head is not None and len(ripe) < rows.size and 2 * head[2] > head[1])
-            or (old >= self.share * rows.size and not fallen >= _PARTIAL_FALL)
+            or (
+                old >= self.share * rows.size
+                and not fallen >= _PARTIAL_FALL
+                and not (died and len(ripe) == rows.size)
+            )
         )
         if not ripe or not ill:
             return state, ()

@@ -10,9 +10,10 @@ units per parameter unit). Over the matrices from input to output,
   ``monotone`` of the steps from layer to layer go down towards the input;
 * *zero*: g is exactly 0 in at least half of the matrices, the first among them.
 
-Either must hold at ``patience`` saved steps in a row that span at least ``min_steps`` steps, in a
-run that has not learned: its loss has lost less than ``max_fall`` of its starting value. Steps that
-GradScaler skipped and steps without gradients are passed over.
+Either must hold at ``patience`` saved steps in a row that span at least ``min_steps`` steps and
+begin within the first 50 steps of the run (the first 5 for *zero*: what passed gradients until then
+has died since, see ACT001), in a run that has not learned: its loss has lost less than ``max_fall``
+of its starting value. Steps that GradScaler skipped and steps without gradients are passed over.
 
 With ``threshold`` given, SageMaker's meaning instead: any gradient tensor whose mean |g| is under
 ``threshold``, at once. The profile ``sagemaker`` gives 1e-7.
@@ -60,6 +61,7 @@ from trainwarden.stats.derived import column
 GRADIENT = Need("gradients", "abs_mean")
 _FLAGS = INDEX["flags"]
 _MIN_LAYERS = 3  # a trend needs three points
+_LATE, _LATE_ZERO = 50, 5  # steps; what passed gradients until then has died, see ACT001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ class VanishingGradient(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No gradient has been seen."""
-        return {"count": 0, "since": -1, "fired": False, "loss": begin()}
+        return {"at": -1, "count": 0, "since": -1, "fired": False, "loss": begin()}
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend or reset the streak; one finding per streak."""
@@ -114,14 +116,16 @@ class VanishingGradient(CheckedRule[Json]):
         rows = here(obs, gradient_matrices(obs.layout))
         if obs.mode is not Mode.TRAIN or rows.size < _MIN_LAYERS or _skipped(obs, rows):
             return state, ()
-        values = _abs_mean(obs, rows)
-        found = _judge(self, rows, values)
+        at = obs.step if state["at"] < 0 else state["at"]
+        state = {**state, "at": at}
+        found = _judge(self, rows, _abs_mean(obs, rows))
         if found is None:
             return {**state, "count": 0, "since": -1, "fired": False}, ()
         since = obs.step if state["count"] == 0 else state["since"]
         state = {**state, "count": state["count"] + 1, "since": since}
         ripe = state["count"] >= self.patience and obs.step - since >= self.min_steps
-        if state["fired"] or not ripe or fall(loss) >= self.max_fall:
+        late = since - at > (_LATE_ZERO if found.zero else _LATE)
+        if state["fired"] or not ripe or late or fall(loss) >= self.max_fall:
             return state, ()
         return {**state, "fired": True}, [self._finding(obs, found, since, fall(loss))]
 
