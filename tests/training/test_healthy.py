@@ -35,7 +35,7 @@ def core() -> Iterator[Any]:
 
 
 def test_there_are_programs_of_many_kinds() -> None:
-    assert len(PROGRAMS) >= 20
+    assert len(PROGRAMS) >= 50
     assert len({p["module"] for p in PROGRAMS}) == len(PROGRAMS)
 
 

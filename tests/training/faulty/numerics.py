@@ -166,7 +166,7 @@ def loss_scale_collapse(hook: Any, variant: str, seed: int, steps: int = 200) ->
         hook.on_step(step, "train", loss, x[rows], out, y[rows])
 
 
-def bf16_sgd(hook: Any, variant: str, seed: int, steps: int = 300) -> None:
+def bf16_sgd(hook: Any, variant: str, seed: int, steps: int = 400) -> None:
     """bfloat16 weights under SGD at a rate for fine-tuning: most updates are rounded away.
 
     Repair: float32 weights at the same rate, bfloat16 only under autocast.
@@ -176,10 +176,9 @@ def bf16_sgd(hook: Any, variant: str, seed: int, steps: int = 300) -> None:
     kind = torch.bfloat16 if bad else torch.float32
     model: Any = _mlp(128).to(kind)
     with torch.no_grad():
-        model[0].weight.mul_(4)
-        model[0].weight.add_(model[0].weight.sign() * 0.5)
-        model[2].weight.add_(model[2].weight.sign() * 0.2)
-    optimizer, loss_fn = torch.optim.SGD(model.parameters(), 3e-4), nn.CrossEntropyLoss()
+        for parameter in model.parameters():  # as large as trained weights are
+            parameter.add_(parameter.sign() * 0.06)
+    optimizer, loss_fn = torch.optim.SGD(model.parameters(), 3e-3), nn.CrossEntropyLoss()
     hook.on_start(model, optimizer, loss_fn)
     for step, over, rows in batches(len(x), 64, steps, seed):
         optimizer.zero_grad()

@@ -9,9 +9,9 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from programs import batches, call, digits, fit, text  # type: ignore[import-not-found]  # noqa: E402
+from programs import batches, call, digits, fit, table, text, wave  # type: ignore[import-not-found]  # noqa: E402
 
-__all__ = ["batches", "digits", "fit", "run_program", "text"]
+__all__ = ["batches", "digits", "fit", "run_program", "table", "text", "wave"]
 
 
 def run_program(module: str, hook: Any, variant: str, seed: int = 0) -> None:
