@@ -220,14 +220,29 @@ class Observation:
         return found
 
     @property
+    def there(self) -> npt.NDArray[np.bool_]:
+        """Which rows of the layout were captured at this step, (L,) bool; not to be written."""
+        found: npt.NDArray[np.bool_] | None = self.memo.get("there")
+        if found is None:
+            found = np.zeros(len(self.layout.tensors), dtype=np.bool_)
+            known = min(len(found), self.stats.shape[0])
+            np.logical_not(np.isnan(self.stats[:known, 0]), out=found[:known])
+            self.memo["there"] = found
+            self.memo["all there"] = bool(found.all())
+        return found
+
+    @property
     def present_tensors(self) -> frozenset[str]:
         """Collections of which this observation holds statistics of a tensor."""
         found: frozenset[str] | None = self.memo.get("present_tensors")
         if found is None:
             names, positions = self.layout.collection_of
-            there = positions[: self.stats.shape[0]][~np.isnan(self.stats[: len(positions), 0])]
-            counts = np.bincount(there, minlength=len(names)).tolist()
-            found = frozenset(name for name, n in zip(names, counts, strict=True) if n)
+            there = self.there
+            if self.memo["all there"]:
+                found = frozenset(names)
+            else:
+                counts = np.bincount(positions[there], minlength=len(names)).tolist()
+                found = frozenset(name for name, n in zip(names, counts, strict=True) if n)
             self.memo["present_tensors"] = found
         return found
 
@@ -241,16 +256,21 @@ class Observation:
             self.memo["present"] = found
         return found
 
+    def among(self, rows: IntArray) -> IntArray:
+        """Those of ``rows`` that were captured, in the same order; not to be written into."""
+        there = self.there
+        if self.memo["all there"]:
+            return rows
+        found: IntArray = rows[there[rows]]
+        return found
+
     def captured(self, collection: str) -> IntArray:
         """Rows of ``collection`` captured at this step, (T,) int64; not to be written into."""
         key = ("captured", str(collection))
         known: IntArray | None = self.memo.get(key)
         if known is not None:
             return known
-        rows = self.layout.rows(collection)
-        rows = rows[rows < self.stats.shape[0]]
-        missing: npt.NDArray[np.bool_] = np.isnan(self.stats[rows, 0])
-        found: IntArray = rows[~missing]
+        found = self.among(self.layout.rows(collection))
         self.memo[key] = found
         return found
 

@@ -15,7 +15,7 @@ from typing import Any
 from trainwarden import grouping
 from trainwarden.engine import sets as rule_sets
 from trainwarden.engine.findings import MAX_STATE_BYTES, plain, problem
-from trainwarden.engine.runner import Entry, Result, Runner
+from trainwarden.engine.runner import SETTLED_WORDS, Entry, Result, Runner
 from trainwarden.engine.specs import Fold, RuleSpec, SetSpec
 from trainwarden.errors import ConfigError
 from trainwarden.model import Finding, Json, Observation, Rule, Status, Verdict
@@ -54,12 +54,16 @@ class Engine:
         """Fold one observation into every rule that looks at it."""
         entries: Mapping[str, Entry] = state["rules"]
         results: list[tuple[Runner, Entry, Result]] = []
+        present, scalars, tensors = obs.present, obs.present_scalars, obs.present_tensors
         for key, runner in self._runners.items():
+            if runner.needs and runner.needs.isdisjoint(present):
+                continue
             before = entries.get(key) or runner.begin()
-            if not runner.is_settled(before) and runner.looks(before, obs):
-                after = runner.advance(before, obs)
-                if after.entry is not before:
-                    results.append((runner, before, after))
+            if before.get("status") in SETTLED_WORDS or not runner.looks(before, obs):
+                continue
+            after = runner.advance(before, obs, scalars, tensors)
+            if after[0] is not before:
+                results.append((runner, before, after))
         return self._folded(state, results, obs.step)
 
     def wait(self, state: Json, now: float) -> Fold:
@@ -137,24 +141,28 @@ class Engine:
         turned: set[str] = set()
         for runner, before, (entry, found) in results:
             entries[runner.key] = entry
-            if found:
-                findings += found
+            findings += found
             if entry.get("status") != before.get("status"):
                 turned.add(runner.key)
         after = {**state, "rules": entries}
         if not turned:
             return Fold(after, tuple(findings))
         standing = self._standing(entries)
-        if self.sets:
-            earlier = self._standing(state["rules"])
-            for one in self.sets:
-                now = standing[one.key]
-                if now.status is not earlier[one.key].status:
-                    turned.add(one.key)
-                    if now.status is Status.ISSUES_FOUND:
-                        findings.append(rule_sets.finding(one, now, standing, self.rules, step))
+        findings += self._turned_sets(state, standing, turned, step)
         changed = [verdict for key, verdict in standing.items() if key in turned]
         return Fold(after, tuple(findings), tuple(sorted(changed, key=lambda v: bool(v.cause))))
+
+    def _turned_sets(
+        self, state: Json, standing: Mapping[str, Verdict], turned: set[str], step: int
+    ) -> Iterable[Finding]:
+        """Add the sets whose verdict is new to ``turned``; yield the evidence of their issues."""
+        earlier = self._standing(state["rules"]) if self.sets else {}
+        for one in self.sets:
+            now = standing[one.key]
+            if now.status is not earlier[one.key].status:
+                turned.add(one.key)
+                if now.status is Status.ISSUES_FOUND:
+                    yield rule_sets.finding(one, now, standing, self.rules, step)
 
     def _standing(self, entries: Mapping[str, Entry]) -> dict[str, Verdict]:
         """Return every verdict by key, each symptom with its cause."""

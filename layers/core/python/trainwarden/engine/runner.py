@@ -18,8 +18,8 @@ from trainwarden.rules import build
 
 FINDINGS_PER_STEP = 2  # per rule; the worst two are kept, the rest counted
 FINDINGS_PER_JOB = 20  # per rule; the rest counted
-SETTLED = frozenset({Status.ERROR, Status.STOPPED, Status.NO_ISSUES_FOUND})
-_SETTLED = frozenset(status.value for status in SETTLED)
+# verdicts that stand: their rules are not called any more
+SETTLED_WORDS = frozenset(s.value for s in (Status.ERROR, Status.STOPPED, Status.NO_ISSUES_FOUND))
 Entry = dict[str, Json]
 
 
@@ -41,11 +41,13 @@ class Runner:
         self.spec, self.key = spec, spec.key
         self.rule: Rule[Any] = build(spec.name, spec.parameters, profile=spec.profile)
         self.waits = type(self.rule).wait is not Rule.wait  # most do not care for time
-        self._always = not (spec.start_step or spec.end_step is not None or spec.modes)
+        self._always = spec.every == 1 and not (
+            spec.start_step or spec.end_step is not None or spec.modes
+        )
         needs = self.rule.meta.needs
         self._scalars = frozenset(str(n.collection) for n in needs if n.stat == "value")
         self._tensors = frozenset(str(n.collection) for n in needs if n.stat != "value")
-        self._needs = self._scalars | self._tensors
+        self.needs = self._scalars | self._tensors
         self._plain = type(self.rule).inspects is Rule.inspects
 
     def begin(self) -> Entry:
@@ -54,26 +56,32 @@ class Runner:
 
     def is_settled(self, entry: Entry) -> bool:
         """Say whether the verdict stands and the rule is not called any more."""
-        return "status" in entry and entry["status"] in _SETTLED
+        return entry.get("status") in SETTLED_WORDS
 
     def looks(self, entry: Entry, obs: Observation) -> bool:
-        """Say whether the rule is to look at this observation, and whether there is anything."""
-        if not (self._always or self.spec.covers(obs)):
-            return False
-        if self.spec.every > 1 and not self._due(entry, obs):
-            return False
-        return not self._needs or not self._needs.isdisjoint(obs.present)
+        """Say whether the job wants the rule to look at this observation."""
+        return self._always or (self.spec.covers(obs) and self._due(entry, obs))
 
     def _due(self, entry: Entry, obs: Observation) -> bool:
         """Say whether ``every`` steps have passed; a step back (a resume) is always due."""
+        if self.spec.every == 1:
+            return True
         last = entry.get("looked", {}).get(obs.mode.value)
         return last is None or not last <= obs.step < last + self.spec.every
 
-    def advance(self, before: Entry, obs: Observation) -> Result:
-        """Fold one observation; the entry given is never changed."""
+    def advance(
+        self, before: Entry, obs: Observation, scalars: frozenset[str], tensors: frozenset[str]
+    ) -> Result:
+        """Fold one observation; the entry given is never changed.
+
+        ``scalars`` and ``tensors`` are the collections that it holds.
+        """
         try:
             own, found = self.rule.advance(before["state"], obs)
-            seen = self._sees(obs)
+            if self._plain:
+                seen = self._scalars <= scalars and self._tensors <= tensors
+            else:
+                seen = bool(self.rule.inspects(obs))
             findings = self._completed(found) if found else ()
         except Exception as exc:  # noqa: BLE001 - one broken rule must never hide the others
             return self.crashed(before, exc, obs.step)
@@ -85,11 +93,6 @@ class Runner:
         if self.spec.every > 1:
             entry["looked"] = {**before.get("looked", {}), obs.mode.value: obs.step}
         return self._recorded(entry, findings) if findings else Result(entry)
-
-    def _sees(self, obs: Observation) -> bool:
-        if self._plain:
-            return self._scalars <= obs.present_scalars and self._tensors <= obs.present_tensors
-        return bool(self.rule.inspects(obs))
 
     def apply(
         self, before: Entry, call: Callable[[Rule[Any], Json], tuple[Json, Sequence[Finding]]]

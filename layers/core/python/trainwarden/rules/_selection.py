@@ -94,7 +94,10 @@ def gradient_of(layout: Layout) -> IntArray:
 
 
 def here(obs: Observation, rows: IntArray) -> IntArray:
-    """Those of ``rows`` that this observation captured, in the same order."""
-    rows = rows[rows < obs.stats.shape[0]]
-    there: IntArray = rows[~np.isnan(obs.stats[rows, 0])]
-    return there
+    """Those of ``rows`` that this observation captured, in the same order; not to be written."""
+    # ``rows`` is mostly one of the arrays made once for a layout; kept here, its id is not reused.
+    key = ("here", id(rows))
+    known: tuple[IntArray, IntArray] | None = obs.memo.get(key)
+    if known is None:
+        known = obs.memo[key] = (rows, obs.among(rows))
+    return known[1]

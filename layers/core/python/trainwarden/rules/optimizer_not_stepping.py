@@ -49,6 +49,7 @@ from trainwarden.model import (
     FloatArray,
     IntArray,
     Json,
+    Layout,
     Mode,
     Need,
     Observation,
@@ -58,7 +59,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules._facts import fact, learning_rates, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._selection import gradient_of, here, weight_matrices
+from trainwarden.rules._selection import gradient_of, here, once, weight_matrices
 from trainwarden.stats.catalog import INDEX
 
 _CHANGE, _MIN, _MAX, _ABS = (INDEX[c] for c in ("u_maxabs", "min", "max", "sum_abs"))
@@ -246,8 +247,8 @@ def _weights(obs: Observation) -> _Weights:
         return _Weights(rows, np.empty(0), np.empty(0, dtype=np.bool_))
     gradients = gradient_of(obs.layout)[rows]
     gradients[gradients >= obs.stats.shape[0]] = -1
-    ends = obs.stats[gradients][:, (_MIN, _MAX)]
-    pushed = (gradients >= 0) & ((ends[:, 0] < 0) | (ends[:, 1] > 0))
+    least, most = obs.stats[gradients, _MIN], obs.stats[gradients, _MAX]
+    pushed = (gradients >= 0) & ((least < 0) | (most > 0))
     return _Weights(rows, obs.stats[rows, _CHANGE], pushed)
 
 
@@ -260,19 +261,24 @@ def _head_rests(obs: Observation, weights: _Weights) -> bool:
     return bool(moving) and max(moving) < depth
 
 
+def _exact(layout: Layout) -> npt.NDArray[np.bool_]:
+    """Which tensors round no visible update away, (R,) bool."""
+    return np.array([tensor.dtype in _EXACT for tensor in layout.tensors], dtype=np.bool_)
+
+
 def _visible(obs: Observation, weights: _Weights, rates: list[float]) -> bool:
     """Say whether the step to come must be seen in at least half of the matrices."""
     positive = [rate for rate in rates if rate > 0]
     if not weights.rows.size or len(positive) < len(rates) or not positive:
         return False
-    if any(obs.layout.tensors[row].dtype not in _EXACT for row in weights.rows.tolist()):
+    if not once(obs.layout, "exact", _exact)[weights.rows].all():
         return False
     rate = min(positive)
     gradients = gradient_of(obs.layout)[weights.rows]
-    ends = np.abs(obs.stats[gradients][:, (_MIN, _MAX)]).max(axis=1)
+    ends = np.maximum(np.abs(obs.stats[gradients, _MIN]), np.abs(obs.stats[gradients, _MAX]))
     if fact(obs, "optimizer", "adaptive_0") > 0:
         ends = np.ones(ends.size)
-    stats = obs.stats[weights.rows]
+    total, count = obs.stats[weights.rows, _ABS], obs.stats[weights.rows, 0]
     with np.errstate(all="ignore"):
-        seen = weights.pushed & (rate * ends > _VISIBLE * stats[:, _ABS] / stats[:, 0])
+        seen = weights.pushed & (rate * ends > _VISIBLE * total / count)
     return bool(2 * np.count_nonzero(seen) >= seen.size)

@@ -228,8 +228,7 @@ def _column(obs: Observation, need: Need) -> Column:
 
 def _captured(obs: Observation, collection: str) -> tuple[tuple[str, ...], IntArray]:
     """Names and rows captured; the layout's own cached objects where nothing is missing."""
-    rows, layout = obs.layout.rows(collection), obs.layout
-    if rows.size and rows[-1] < obs.stats.shape[0] and not np.isnan(obs.stats[rows, 0]).any():
+    rows, layout = obs.captured(collection), obs.layout
+    if rows.size and rows.size == layout.rows(collection).size:
         return layout.names_by_collection[collection], rows
-    rows = obs.captured(collection)
     return tuple(layout.names[row] for row in rows.tolist()), rows
