@@ -46,6 +46,7 @@ def told(run: Sequence[Observation]) -> list[tuple[int, str]]:
 
 
 CROSSED = {"broadcast": 1.0, "input_size": 64.0, "target_size": 64.0}
+ONE = {**INSIDE, "input_min": 1.0, "input_max": 1.0}
 WRONG = {"accuracy": 0.01}
 
 
@@ -65,7 +66,12 @@ WRONG = {"accuracy": 0.01}
                      id="logarithms"),
         pytest.param("nll_loss", PROBABLE, [(1, "probabilities_to_nll")], id="probabilities"),
         pytest.param("nll_loss", {}, [(1, "logits_to_nll")], id="logits-to-nll"),
-        pytest.param("nll_loss", {"input_max": -0.1}, [], id="densities-below-1"),
+        pytest.param("nll_loss", {"input_max": -0.1}, [(1, "logits_to_nll")],
+                     id="a-softmax-over-the-batch"),
+        pytest.param("nll_loss", {"log_rows_sum_to_one": 0.3}, [], id="half-precision-rounds"),
+        pytest.param("binary_cross_entropy", ONE, [(1, "softmax_of_one")], id="softmax-of-one"),
+        pytest.param("binary_cross_entropy", {**ONE, "input_min": 0.9}, [], id="sure-of-itself"),
+        pytest.param("binary_cross_entropy", {**ONE, "input_size": 1.0}, [], id="sure-of-one-row"),
         pytest.param("kl_div", PROBABLE, [(1, "probabilities_to_kl")], id="kl-of-probabilities"),
         pytest.param("kl_div", {"input_max": 0.0}, [], id="kl-of-logarithms"),
         pytest.param("mse_loss", CROSSED, [(1, "broadcast")], id="broadcast"),
@@ -109,6 +115,17 @@ def test_a_sigmoid_module_that_makes_the_output_is_proof(
     facts = {f"binary_cross_entropy_with_logits.{k}": v for k, v in {**LOGITS, **INSIDE}.items()}
     run = [script.step(i, values, scalars={"objective": facts}) for i in range(40)]
     assert told(run) == [(at, "double_sigmoid")]
+
+
+def test_a_sigmoid_that_is_sure_of_everything_is_no_softmax() -> None:
+    script = Script(
+        tensor("w", "weights", depth=1),
+        tensor("activation/last", "activations", (2,), kind="Sigmoid", depth=2),
+        tensor("output/0", "outputs", (2,)),
+    )
+    values = {"w": 1.0, "activation/last": 1.0, "output/0": 1.0}
+    facts = {f"binary_cross_entropy.{k}": v for k, v in {**LOGITS, **ONE}.items()}
+    assert told([script.step(i, values, scalars={"objective": facts}) for i in range(9)]) == []
 
 
 @pytest.mark.parametrize(

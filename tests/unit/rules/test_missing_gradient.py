@@ -92,6 +92,17 @@ def test_what_may_be_frozen(run: list[Observation]) -> None:
     assert fired(RULE, run) == []
 
 
+def test_a_network_of_which_only_biases_are_trained_has_a_frozen_output_layer() -> None:
+    bias = tensor("fc.bias", "biases", (10,), depth=2)
+    script = Script(layer("fc.weight", 2, trainable=False), bias)
+    values: dict[str, Any] = {"fc.weight": EVEN, "fc.bias": 0.0}
+    run = [script.step(i, values, scalars={**CLASSES, "loop": SOUND}) for i in range(5)]
+    assert told(run) == [(2, "frozen_output_layer")]
+    frozen_too = Script(*(replace(t, trainable=False) for t in script.layout.tensors))
+    run = [frozen_too.step(i, values, scalars={**CLASSES, "loop": SOUND}) for i in range(5)]
+    assert told(run) == []
+
+
 @pytest.mark.parametrize("bound", [1 / 8, math.sqrt(6 / 74), 1.0])
 def test_any_even_distribution_is_a_random_start(bound: float) -> None:
     assert told(frozen(EVEN * 8 * bound)) == [(2, "frozen_output_layer")]

@@ -11,7 +11,10 @@ the rows (unit: 1) look like the wrong thing; evidence.kind says what it is:
 * *double_softmax*: cross_entropy, which applies softmax itself, gets rows in [0, 1] that sum to 1;
 * *probabilities_to_nll*, *probabilities_to_kl*: nll_loss or kl_div, which expect logarithms, get
   such rows;
-* *logits_to_nll*: nll_loss gets rows above 0, whose exponentials do not sum to 1;
+* *logits_to_nll*: nll_loss gets rows whose exponentials do not sum to 1: bare scores, or a softmax
+  over the wrong dimension;
+* *softmax_of_one*: binary_cross_entropy gets 1 for everything, as from a softmax over one output,
+  and the model does not end in a sigmoid;
 * *broadcast*: inputs and targets of an elementwise loss have as many elements but another shape,
   (N, 1) and (N), so that the loss has N x N terms;
 * *single_class*: cross_entropy over one class is always 0;
@@ -55,12 +58,11 @@ from trainwarden.model import (
     Tier,
 )
 from trainwarden.rules._facts import fact, functions, rounded, several_optimizers, suspicions
-from trainwarden.rules._output import output_activation
+from trainwarden.rules._output import Bounded, output_activation
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 _SLOW = frozenset({"double_sigmoid", "sigmoid_to_cross_entropy", "maximised"})
 _SIGMOIDS = frozenset({"Sigmoid", "Hardsigmoid"})
-_POSITIVE = 1e-3  # logarithm of a probability above this is no rounding
 _CHANCE, _ABOVE = 1 / 3, 1.5
 _MANY = 3  # classes: with two, an adversary's labels look alike
 _TOLD = {
@@ -70,7 +72,11 @@ _TOLD = {
     ),
     "probabilities_to_nll": "{function} gets probabilities; it expects their logarithms",
     "probabilities_to_kl": "{function} gets probabilities; it expects their logarithms",
-    "logits_to_nll": "{function} gets values up to {input_max:.3g}, which are no log-probabilities",
+    "logits_to_nll": (
+        "{function} gets values of {input_min:.3g} to {input_max:.3g}, which are no logarithms of "
+        "probabilities: a sample's do not sum to 1"
+    ),
+    "softmax_of_one": "{function} gets the probability 1 for everything",
     "broadcast": (
         "{function} compares {input_size:.0f} predictions with {target_size:.0f} targets of "
         "another shape: each with every other, by broadcasting"
@@ -92,7 +98,9 @@ _TOLD = {
 _LOGITS = ("Give the loss raw scores: take the last softmax or sigmoid out of the model.",)
 _LOGARITHMS = (
     "Use log_softmax in front of nll_loss and kl_div, or cross_entropy with raw scores.",
+    "Check the dimension of the softmax: over the classes, not over the batch.",
 )
+_ONE = ("For one output use binary_cross_entropy_with_logits; for C classes put out C scores.",)
 _REMEDIES = {
     "double_softmax": _LOGITS,
     "double_sigmoid": (*_LOGITS, "Or use binary_cross_entropy, which expects probabilities."),
@@ -101,9 +109,8 @@ _REMEDIES = {
     "probabilities_to_kl": _LOGARITHMS,
     "logits_to_nll": _LOGARITHMS,
     "broadcast": ("Give both one shape: target.view_as(output) or output.squeeze(-1).",),
-    "single_class": (
-        "For one output use binary_cross_entropy_with_logits; for C classes put out C scores.",
-    ),
+    "single_class": _ONE,
+    "softmax_of_one": _ONE,
     "maximised": ("Check the sign of the loss; reward is maximised, loss is minimised.",),
 }
 
@@ -180,10 +187,12 @@ class LossMisuse(CheckedRule[Json]):
         elif function in {"nll_loss", "kl_div"}:
             if self._probable(facts):
                 yield "probabilities_to_nll" if function == "nll_loss" else "probabilities_to_kl"
-            elif function == "nll_loss" and self._too_large(facts):
+            elif function == "nll_loss" and facts.get("log_rows_sum_to_one", 1.0) <= 1 - self.share:
                 yield "logits_to_nll"
         elif function == "binary_cross_entropy_with_logits" and facts.get("inside_unit", 0.0) >= 1:
             yield "double_sigmoid"
+        elif function == "binary_cross_entropy" and _all_one(facts) and not _sigmoid(obs):
+            yield "softmax_of_one"
         if facts.get("broadcast") == 1 and _crossed(facts):
             yield "broadcast"
 
@@ -199,11 +208,6 @@ class LossMisuse(CheckedRule[Json]):
 
     def _probable(self, facts: Mapping[str, float]) -> bool:
         return facts.get("rows_sum_to_one", 0.0) >= self.share
-
-    def _too_large(self, facts: Mapping[str, float]) -> bool:
-        """Say whether these are no logarithms of probabilities."""
-        normal = facts.get("log_rows_sum_to_one", 1.0)
-        return facts.get("input_max", 0.0) > _POSITIVE and normal < 1 - self.share
 
     def _maximised(self, obs: Observation, facts: Mapping[str, float]) -> bool:
         classes, right = facts.get("classes", 0.0), facts.get("accuracy", 1.0)
@@ -247,7 +251,18 @@ def _crossed(facts: Mapping[str, float]) -> bool:
     return size > 1 and size == facts.get("target_size")
 
 
+def _all_one(facts: Mapping[str, float]) -> bool:
+    size = facts.get("input_size", 0.0)
+    return size > 1 and facts.get("input_min") == 1 == facts.get("input_max")
+
+
+def _sigmoid(obs: Observation) -> Bounded | None:
+    """Return the sigmoid module that makes the model's output, if one does."""
+    last = output_activation(obs)
+    return last if last is not None and last.kind in _SIGMOIDS else None
+
+
 def _from_sigmoid(obs: Observation, kind: str, facts: Mapping[str, float]) -> bool:
     """Say whether what the loss gets comes straight from a sigmoid module."""
-    last = output_activation(obs) if kind != "maximised" else None
-    return last is not None and last.kind in _SIGMOIDS and last.feeds(facts)
+    last = _sigmoid(obs) if kind != "maximised" else None
+    return last is not None and last.feeds(facts)
