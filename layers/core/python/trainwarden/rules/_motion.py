@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from trainwarden.model import Collection, FloatArray, Mode, Observation
-from trainwarden.rules._selection import here, weight_matrices
+from trainwarden.rules._selection import gathered, here, measured, weight_matrices
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
 
@@ -35,7 +35,7 @@ def update_ratios(obs: Observation) -> FloatArray:
     """
 
     def make(obs: Observation) -> FloatArray:
-        stats = obs.stats[here(obs, weight_matrices(obs.layout))]
+        stats = gathered(obs, here(obs, weight_matrices(obs.layout)))
         before = stats[:, _BEFORE]
         with np.errstate(all="ignore"):
             found: FloatArray = np.sqrt(stats[:, _SQUARE] / np.where(before > 0, before, np.nan))
@@ -52,19 +52,21 @@ def gradient_norm(obs: Observation) -> float:
 
     def make(obs: Observation) -> float:
         rows = obs.captured(Collection.GRADIENTS.value)
-        stats = obs.stats[rows]
-        if not rows.size or stats[:, 1:4].any():
+        if not rows.size or infinite_gradients(obs):
             return math.nan
-        norms = STATISTICS["l2"].compute(stats)
-        return float(np.linalg.norm(norms))
+        return float(np.linalg.norm(measured(obs, rows, "l2")))
 
     return _once(obs, "motion: gradient norm", make)
 
 
 def infinite_gradients(obs: Observation) -> bool:
     """Say whether a captured gradient holds NaN or infinity."""
-    rows = obs.captured(Collection.GRADIENTS.value)
-    return bool(rows.size) and bool(obs.stats[rows, 1:4].any())
+
+    def make(obs: Observation) -> bool:
+        rows = obs.captured(Collection.GRADIENTS.value)
+        return bool(rows.size) and bool(gathered(obs, rows)[:, 1:4].any())
+
+    return _once(obs, "motion: infinite gradients", make)
 
 
 def skipped(obs: Observation) -> bool:

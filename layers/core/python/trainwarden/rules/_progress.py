@@ -20,6 +20,15 @@ def main_loss(obs: Observation, patterns: tuple[str, ...] = ()) -> tuple[str, fl
 
     None if there is no loss that matches, or if it is not finite (NUM001's business).
     """
+    if patterns:
+        return _main_loss(obs, patterns)
+    if "main loss" not in obs.memo:  # most rules ask for it
+        obs.memo["main loss"] = _main_loss(obs, ())
+    found: tuple[str, float] | None = obs.memo["main loss"]
+    return found
+
+
+def _main_loss(obs: Observation, patterns: tuple[str, ...]) -> tuple[str, float] | None:
     losses = obs.scalars.get("losses")
     if not losses:
         return None

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trainwarden.model import Collection, IntArray, Layout, Observation
+from trainwarden.model import Collection, FloatArray, IntArray, Layout, Observation
+from trainwarden.stats.derived import STATISTICS
 
 T = TypeVar("T")
 _KEPT_LAYOUTS = 8
@@ -100,4 +101,23 @@ def here(obs: Observation, rows: IntArray) -> IntArray:
     known: tuple[IntArray, IntArray] | None = obs.memo.get(key)
     if known is None:
         known = obs.memo[key] = (rows, obs.among(rows))
+    return known[1]
+
+
+def gathered(obs: Observation, rows: IntArray) -> FloatArray:
+    """Statistics of ``rows``, (T, 32) float64, once for all rules; not to be written into."""
+    key = ("gathered", id(rows))
+    known: tuple[IntArray, FloatArray] | None = obs.memo.get(key)
+    if known is None:
+        known = obs.memo[key] = (rows, obs.stats.take(rows, axis=0))
+    return known[1]
+
+
+def measured(obs: Observation, rows: IntArray, name: str) -> FloatArray:
+    """One statistic of ``rows``, (T,) float64, once for all rules; not to be written into."""
+    key = ("measured", name, id(rows))
+    known: tuple[IntArray, FloatArray] | None = obs.memo.get(key)
+    if known is None:
+        found = STATISTICS[name].compute(gathered(obs, rows))
+        known = obs.memo[key] = (rows, found)
     return known[1]

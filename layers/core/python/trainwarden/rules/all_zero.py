@@ -48,7 +48,7 @@ from trainwarden.model import (
 from trainwarden.rules._motion import skipped
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import gradient_matrices, here, matching, once
+from trainwarden.rules._selection import gathered, gradient_matrices, here, matching, once
 from trainwarden.stats.catalog import INDEX
 
 GRADIENT = Need("gradients", "zero_fraction")
@@ -146,7 +146,7 @@ def _gradients(obs: Observation) -> list[int]:
     rows = here(obs, gradient_matrices(obs.layout))
     if not rows.size:
         return []
-    stats = obs.stats[rows]
+    stats = gathered(obs, rows)
     zero = (stats[:, _ZERO] >= stats[:, 0]) & (stats[:, 0] > 0)
     if zero[0] or 2 * np.count_nonzero(zero) >= rows.size:
         return []
@@ -158,7 +158,7 @@ def _activations(obs: Observation) -> list[int]:
     rows = here(obs, once(obs.layout, "activation rows", _activation_rows))
     if not rows.size:
         return []
-    stats = obs.stats[rows]
+    stats = gathered(obs, rows)
     zero = (stats[:, _ZERO] >= stats[:, 0]) & (stats[:, 0] > 0)
     if 2 * np.count_nonzero(zero) >= rows.size:
         return []

@@ -65,8 +65,7 @@ from trainwarden.rules._motion import (
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
-from trainwarden.rules._selection import gradient_matrices, here
-from trainwarden.stats.derived import STATISTICS
+from trainwarden.rules._selection import gradient_matrices, here, measured
 
 GRADIENT = Need("gradients", "l2")
 _BASE, _LAST = 5, 3  # norms kept from the start and from the end
@@ -156,7 +155,7 @@ class ExplodingGradient(CheckedRule[Json]):
         loss, rows = main_loss(obs), obs.captured(Collection.WEIGHTS.value)
         if loss is None or loss[1] <= 0 or not rows.size or several_optimizers(obs):
             return None
-        size = float(np.linalg.norm(STATISTICS["l2"].compute(obs.stats[rows])))
+        size = float(np.linalg.norm(measured(obs, rows, "l2")))
         value = min(norm * size / loss[1], 1e300)
         if not value > self.max_steepness or unusual_input(obs):
             return None
@@ -203,7 +202,7 @@ class ExplodingGradient(CheckedRule[Json]):
         rows = here(obs, gradient_matrices(obs.layout))
         if rows.size < _MIN_LAYERS:
             return state["depth"], None
-        values = STATISTICS["abs_mean"].compute(obs.stats[rows])
+        values = measured(obs, rows, "abs_mean")
         if not values[-1] > 0 or values[0] < self.growth * values[-1]:
             return 0, None
         if np.count_nonzero(values[:-1] > values[1:]) < _MONOTONE * (values.size - 1):

@@ -53,7 +53,14 @@ from trainwarden.model import (
 from trainwarden.rules._motion import bad_loss, number
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import here, matching, once, weight_matrices
+from trainwarden.rules._selection import (
+    gathered,
+    here,
+    matching,
+    measured,
+    once,
+    weight_matrices,
+)
 from trainwarden.stats.derived import STATISTICS, finite
 
 WEIGHT = Need("weights", "variance")
@@ -155,11 +162,13 @@ class TensorVariance(CheckedRule[Json]):
         self, first: list[float | None], values: FloatArray, fans: FloatArray
     ) -> tuple[int, str] | None:
         """Position and kind of the worst matrix, None if all are well."""
+        large, small = values > self.max_variance, values * fans < self.min_scale
+        if not (large.any() or small.any()):
+            return None
         was = np.array([math.nan if v is None else v for v in first])
-        spread = (values > self.max_variance) & (values > self.growth * was)
+        spread = large & (values > self.growth * was)
         if spread.any():
             return int(np.argmax(np.where(spread, values, -1.0))), "spread"
-        small = values * fans < self.min_scale
         collapsed = small & (values * self.growth < was)
         return (int(np.flatnonzero(collapsed)[0]), "collapsed") if collapsed.any() else None
 
@@ -190,9 +199,7 @@ class TensorVariance(CheckedRule[Json]):
 
 def _variances(obs: Observation, rows: IntArray) -> FloatArray:
     """Variances of the rows; NaN where one holds NaN or infinity."""
-    stats = obs.stats[rows]
-    with np.errstate(all="ignore"):
-        values = STATISTICS["variance"].compute(stats)
+    stats, values = gathered(obs, rows), measured(obs, rows, "variance")
     return np.where((finite(stats) == stats[:, 0]) & np.isfinite(values), values, np.nan)
 
 

@@ -54,7 +54,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import gradient_matrices, here
+from trainwarden.rules._selection import gathered, gradient_matrices, here
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import column
 
@@ -194,7 +194,7 @@ def _judge(rule: VanishingGradient, rows: IntArray, values: FloatArray) -> _Vani
 
 
 def _abs_mean(obs: Observation, rows: IntArray) -> FloatArray:
-    stats = obs.stats[rows]
+    stats = gathered(obs, rows)
     bad = stats[:, 1] + stats[:, 2] + stats[:, 3]
     finite = stats[:, 0] - bad
     values: FloatArray = stats[:, INDEX["sum_abs"]] / np.maximum(finite, 1.0)
