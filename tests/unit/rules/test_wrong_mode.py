@@ -117,6 +117,28 @@ def test_one_evaluation_in_eval_mode_answers_for_all() -> None:
     assert fired(RULE, [Script().step(0, loss=2.3, mode=Mode.EVAL), *run]) == []
 
 
+@pytest.mark.parametrize(
+    ("momentum", "validation", "fired_at"),
+    [
+        pytest.param(1e-4, 2.0, [40], id="hardly-anything-absorbed"),
+        pytest.param(0.0, 2.0, [40], id="nothing-absorbed"),
+        pytest.param(1e-4, 1.1, [], id="statistics-that-fit-from-before"),
+        pytest.param(5e-3, 2.0, [], id="slow-but-absorbed-by-the-second"),
+        pytest.param(0.1, 2.0, [], id="the-usual-momentum"),
+        pytest.param(1e-4, NAN, [], id="nan"),
+    ],
+)
+def test_slow_statistics_explain_a_poor_validation(
+    momentum: float, validation: float, fired_at: list[int]
+) -> None:
+    loop, run = {**SOUND, "batchnorm_momentum_max": momentum}, []
+    for i in range(100):
+        run.append(Script().step(i, loss=1.0, scalars={"loop": loop}))
+        if i % 20 == 19:
+            run.append(Script().step(i + 1, loss=validation, mode=Mode.EVAL))
+    assert fired(RULE, run) == fired_at
+
+
 def test_the_message_counts_modules() -> None:
     (finding,) = fold(RULE, run_of([{**NORMS, **DROPS}] * 5, whole=0.0))[1]
     assert "2 of 2 batch normalisation and 2 of 2 dropout layers" in finding.message

@@ -16,7 +16,10 @@ evidence.kind says what it is:
   normalisation;
 * *batchnorm_momentum*: batch normalisation whose momentum is at least ``max_momentum``: its
   statistics are those of the last batch. Other libraries mean 1 - momentum by it;
-* *batchnorm_stale*: in training mode, over ``min_steps`` steps, no running statistic moves.
+* *batchnorm_stale*: in training mode, over ``min_steps`` steps, no running statistic moves; or at
+  ``occasions`` evaluations in a row less than ``min_absorbed`` of the statistics, 1 - (1 -
+  momentum)**steps, is of this run's data, and the validation loss is over 1.3 times the training
+  loss.
 
 Intended and not counted: batch normalisation in eval mode whose scale and shift are frozen, or that
 has statistics of its own while the model as a whole is in training mode; passes without gradients
@@ -57,12 +60,14 @@ from trainwarden.model import (
 )
 from trainwarden.rules._facts import fact, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import main_loss
 from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX
 
 _MIN, _MAX, _CHANGE = INDEX["min"], INDEX["max"], INDEX["u_maxabs"]
 _NAMES = ("batchnorms", "batchnorms_in_eval", "batchnorms_in_eval_trainable", "dropouts",
           "dropouts_in_eval")  # fmt: skip
+_SLOW, _POOR = 0.01, 1.3  # 0.01 knows a thousand steps: nobody evaluates before a tenth of them
 _TOLD = {
     "eval_mode": (
         "the model is trained in eval mode: {batchnorms_in_eval:.0f} of {batchnorms:.0f} batch "
@@ -79,7 +84,9 @@ _TOLD = {
 _REMEDIES = {
     "eval_mode": ("Call model.train() before training, and again after each validation pass.",),
     "batchnorm_momentum": ("Use momentum=0.1; a momentum of 0.99 elsewhere is 0.01 in PyTorch.",),
-    "batchnorm_stale": ("Give batch normalisation a momentum above 0, usually 0.1.",),
+    "batchnorm_stale": (
+        "Give batch normalisation a momentum of 0.1; 0.9 elsewhere is 0.1 in PyTorch.",
+    ),
 }
 
 
@@ -107,11 +114,14 @@ class WrongMode(CheckedRule[Json]):
     )
     min_steps: int = param(10, "Steps over which no statistic moves.", "steps", bounds=Bounds(ge=1))
     max_momentum: float = param(0.9, "Least momentum that is ill.", bounds=Bounds(gt=0, le=1))
+    min_absorbed: float = param(
+        0.1, "Share of the statistics that must be of the run's data.", bounds=Bounds(gt=0, le=1)
+    )
 
     def start(self) -> Json:
         """Nothing is suspected, no validation was seen."""
         return {"kept": {}, "told": [], "trained": False, "at": -1, "row": 0, "count": 0,
-                "since": -1, "own": False}  # fmt: skip
+                "since": -1, "own": False, "slow": None}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which the modules' modes are known."""
@@ -120,8 +130,9 @@ class WrongMode(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at the modes of this step."""
-        if obs.mode is Mode.EVAL and not state["own"]:
-            return {**state, "own": True}, ()  # it does validate in eval mode
+        if obs.mode is Mode.EVAL:
+            state = state if state["own"] else {**state, "own": True}  # it validates in eval mode
+            return self._evaluated(state, obs) if state["slow"] else (state, ())
         if obs.mode is not Mode.TRAIN or not self.inspects(obs):
             return state, ()
         facts = {name: fact(obs, "loop", name) for name in _NAMES}
@@ -136,7 +147,7 @@ class WrongMode(CheckedRule[Json]):
             slow = kind == "batchnorm_stale"
             if count >= self.patience and (not slow or obs.step - since >= self.min_steps):
                 found.append(self._finding(obs, kind, facts, since, count))
-        state, more = self._validation(state, obs, facts)
+        state, more = self._validation({**state, "slow": _slow(state, obs, facts)}, obs, facts)
         found += more
         if not found:
             return state, ()
@@ -171,6 +182,29 @@ class WrongMode(CheckedRule[Json]):
         limit = self.max_momentum if kind == "batchnorm_momentum" else float(self.patience)
         return Finding(obs.step, "", value, limit, message, since, evidence, _REMEDIES[kind])
 
+    def _evaluated(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Ask of slow statistics whether they explain a poor validation loss."""
+        kind, (momentum, since, loss, count) = "batchnorm_stale", state["slow"]
+        found = main_loss(obs)
+        absorbed = 1 - (1 - momentum) ** max(0, obs.step - since)
+        poor = found is not None and loss is not None and found[1] > _POOR * loss > 0
+        if absorbed >= self.min_absorbed or kind in state["told"] or not poor:
+            return {**state, "slow": [momentum, since, loss, 0]}, ()
+        count += 1
+        state = {**state, "slow": [momentum, since, loss, count]}
+        if count < self.occasions or found is None:
+            return state, ()
+        message = (
+            f"batch normalisation has a momentum of {momentum:g}: after {obs.step - since} steps "
+            f"{absorbed:.1%} of its running statistics is of this run's data, and the validation "
+            f"loss is {found[1]:.3g} where the training loss is {loss:.3g}"
+        )
+        evidence = {"kind": kind, "batchnorm_momentum_max": momentum, "absorbed": absorbed}
+        finding = Finding(
+            obs.step, "", absorbed, self.min_absorbed, message, since, evidence, _REMEDIES[kind]
+        )
+        return {**state, "told": sorted({*state["told"], kind})}, [finding]
+
     def _validation(
         self, state: Json, obs: Observation, facts: dict[str, float]
     ) -> tuple[Json, list[Finding]]:
@@ -194,6 +228,17 @@ class WrongMode(CheckedRule[Json]):
         evidence = {"kind": kind, "saved_steps": count}
         value, limit = float(count), float(self.occasions)
         return state, [Finding(obs.step, "", value, limit, message, since, evidence)]
+
+
+def _slow(state: Json, obs: Observation, facts: dict[str, float]) -> Json:
+    """[momentum, first step, training loss, evaluations in a row] of statistics that are slow."""
+    momentum = facts["batchnorm_momentum_max"]
+    at_work = facts["batchnorms"] > facts["batchnorms_in_eval"]
+    if not 0 <= momentum <= _SLOW or not at_work:
+        return None
+    before = state["slow"] or [momentum, obs.step, None, 0]
+    loss = main_loss(obs)
+    return [momentum, before[1], before[2] if loss is None else loss[1], before[3]]
 
 
 def _statistics(layout: Layout) -> tuple[IntArray, IntArray]:
