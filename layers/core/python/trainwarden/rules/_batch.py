@@ -1,0 +1,251 @@
+"""What the hook says of a batch: its inputs, what the loss function was given, labels by class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+from trainwarden.model import Collection, FloatArray, IntArray, Layout, Mode, Observation
+from trainwarden.rules._selection import here, once
+from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.derived import STATISTICS
+
+Facts = Mapping[str, float]
+LABEL, PREDICTED, CORRECT, CONFUSION, TOKENS = (
+    "label/",
+    "predicted/",
+    "correct/",
+    "confusion/",
+    "input/",
+)
+_OTHER_TABLES = (PREDICTED, CORRECT, CONFUSION, TOKENS)
+_NAN, _N = math.nan, INDEX["n"]
+SATURATED = 100.0  # size that stands for inputs which saturate the first layer
+_FLAGS = INDEX["flags"]
+_FLATTENED = 1.5  # labels a sample, from which on a sample has several
+
+
+def fact(facts: Facts, name: str) -> float:
+    """Return a fact, NaN if it is unknown or not finite: every comparison with it is false."""
+    value = facts.get(name, _NAN)
+    return value if math.isfinite(value) else _NAN
+
+
+def _grouped(obs: Observation, collection: str, *, last: bool) -> Mapping[str, Facts]:
+    key: Hashable = ("grouped", collection)
+    found: dict[str, dict[str, float]] | None = obs.memo.get(key)
+    if found is None:
+        found = {}
+        for name, value in obs.scalars.get(collection, {}).items():
+            owner, _, what = name.rpartition(".") if last else name.partition(".")
+            found.setdefault(owner, {})[what] = value
+        obs.memo[key] = found
+    return found
+
+
+def batches(obs: Observation) -> Mapping[str, Facts]:
+    """Facts of the batch's inputs and outputs by tensor name: ``input/0`` → ``mean`` → value."""
+    return _grouped(obs, Collection.BATCH.value, last=True)
+
+
+def inputs(obs: Observation) -> Mapping[str, Facts]:
+    """Facts of the batch's float inputs by tensor name."""
+    return {
+        name: facts
+        for name, facts in batches(obs).items()
+        if name.startswith(TOKENS) and "tokens" not in facts
+    }
+
+
+def objectives(obs: Observation) -> Mapping[str, Facts]:
+    """Facts by loss function: ``cross_entropy`` → ``classes`` → value."""
+    return _grouped(obs, Collection.OBJECTIVE.value, last=False)
+
+
+def classifier(obs: Observation) -> Facts:
+    """Facts of the loss function that knows an accuracy or classes; empty if none does."""
+    for facts in objectives(obs).values():
+        if "accuracy" in facts or "classes" in facts:
+            return facts
+    return {}
+
+
+def labels(obs: Observation) -> dict[str, Mapping[int, int]]:
+    """Label tensor → class → count, without the other tables that ride along; by name."""
+    return {
+        name: counts
+        for name, counts in sorted(obs.labels.items())
+        if not name.startswith(_OTHER_TABLES)
+    }
+
+
+def beside(obs: Observation, name: str, table: str) -> Mapping[int, int] | None:
+    """Return the ``table`` (``CORRECT``, …) that belongs to label tensor ``name``; None if none."""
+    return obs.labels.get(table + name.removeprefix(LABEL))
+
+
+def tokens(obs: Observation) -> Mapping[int, int]:
+    """Counts of the integer input with the most elements; empty if there is none."""
+    found = [counts for name, counts in obs.labels.items() if name.startswith(TOKENS)]
+    return max(found, key=lambda counts: sum(counts.values()), default={})
+
+
+def per_token(obs: Observation, name: str) -> bool:
+    """Say whether labels are tokens of sequences: about as many and as varied as the inputs."""
+    given, wanted = tokens(obs), obs.labels.get(name, {})
+    return (
+        len(wanted) > 2  # noqa: PLR2004 - two classes are no alphabet
+        and 2 * len(wanted) >= len(given) > 0
+        and 2 * sum(wanted.values()) >= sum(given.values())
+    )
+
+
+def samples(obs: Observation) -> float:
+    """Return the samples of the batch, NaN if unknown."""
+    known = [n for f in inputs(obs).values() if (n := fact(f, "samples")) > 0]
+    if known:
+        return max(known)
+    row = obs.layout.row_of.get("input/0", obs.stats.shape[0])
+    if row >= obs.stats.shape[0] or int(_or_zero(obs.stats[row, _FLAGS])) & Flag.SAMPLED:
+        return _NAN
+    return float(obs.stats[row, _N]) / max(1, math.prod(obs.layout.tensors[row].shape))
+
+
+def _or_zero(number: float) -> float:
+    return 0.0 if math.isnan(number) else number
+
+
+def per_sample(obs: Observation, name: str) -> bool:
+    """Say whether there is one label a sample: no tokens, no pixels."""
+    row = obs.layout.row_of.get(name)
+    if row is not None and math.prod(obs.layout.tensors[row].shape) > 1:
+        return False
+    return not sum(obs.labels.get(name, {}).values()) > _FLATTENED * samples(obs)
+
+
+def value(obs: Observation, row: int, statistic: str) -> float:
+    """Return a statistic of one row, NaN if it was not captured or is not finite."""
+    if row >= obs.stats.shape[0] or math.isnan(obs.stats[row, _N]):
+        return _NAN
+    found = float(STATISTICS[statistic].compute(obs.stats[row : row + 1])[0])
+    return found if math.isfinite(found) else _NAN
+
+
+def several_optimizers(obs: Observation) -> bool:
+    """Say whether more than one optimizer trains the model, as in adversarial training."""
+    return any(n.startswith("1.") for n in obs.scalars.get(Collection.OPTIMIZER.value, {}))
+
+
+def trains(obs: Observation) -> bool:
+    """Say whether this is a training step."""
+    return obs.mode is Mode.TRAIN
+
+
+class Entry(NamedTuple):
+    """Rows of the gradients of a module's weight matrix and bias; ``fan_in`` elements a unit."""
+
+    module: str
+    fan_in: int
+    weight: int
+    bias: int
+
+
+class Entrance(NamedTuple):
+    """Where data enters the model.
+
+    Attributes:
+        normalises: One of the first two modules is a normalisation, or scales without mixing.
+        entries: Layers with weight matrices, in forward order; rows are -1 without a bias.
+        frozen: The first layer does not learn.
+    """
+
+    normalises: bool
+    entries: tuple[Entry, ...]
+    frozen: bool
+
+
+def entrance(layout: Layout) -> Entrance:
+    """Return where data enters the model, worked out once per layout."""
+    return once(layout, "entrance", _entrance)
+
+
+def _entrance(layout: Layout) -> Entrance:
+    modules: dict[str, list[int]] = {}
+    for row, tensor in enumerate(layout.tensors):
+        if tensor.depth >= 0 and tensor.module and tensor.collection != Collection.GRADIENTS.value:
+            modules.setdefault(tensor.module, []).append(row)
+    inner = {m for m in modules if not any(o.startswith(f"{m}.") for o in modules)}
+    ordered = sorted(inner, key=lambda m: min(layout.tensors[r].depth for r in modules[m]))
+    layers = [m for m in ordered if _matrix(layout, modules[m]) >= 0]
+    first = [m for m in ordered if layout.tensors[modules[m][0]].collection != "activations"][:2]
+    normalises = any("Norm" in layout.tensors[modules[m][0]].kind for m in first) or (
+        bool(first) and _matrix(layout, modules[first[0]]) < 0
+    )
+    frozen = bool(layers) and not layout.tensors[_matrix(layout, modules[layers[0]])].trainable
+    entries = [e for m in layers if (e := _entry(layout, m, modules[m])) is not None]
+    return Entrance(normalises, tuple(entries), frozen)
+
+
+def _matrix(layout: Layout, rows: list[int]) -> int:
+    return next((r for r in rows if len(layout.tensors[r].shape) > 1), -1)
+
+
+def _entry(layout: Layout, module: str, rows: list[int]) -> Entry | None:
+    row_of = layout.row_of
+    matrix = _matrix(layout, rows)
+    shape = layout.tensors[matrix].shape
+    if layout.tensors[matrix].kind.startswith("Embedding"):
+        return None
+    for row in rows:
+        one = layout.tensors[row]
+        if one.collection == Collection.BIASES.value and one.shape == shape[:1]:
+            weight = row_of.get(f"gradient/{layout.names[matrix]}", -1)
+            bias = row_of.get(f"gradient/{one.name}", -1)
+            if weight >= 0 and bias >= 0:
+                return Entry(module, math.prod(shape[1:]), weight, bias)
+    return Entry(module, math.prod(shape[1:]), -1, -1)
+
+
+def scale_seen(obs: Observation, entry: Entry) -> float:
+    """Return the root mean square of what enters a layer, as its gradients show it.
+
+    With δ the gradient at the layer's output, ∂W = Σ δ xᵀ and ∂b = Σ δ: so |∂W| ÷ (|∂b| √fan_in) is
+    the size of x. NaN where nothing flows.
+    """
+    if entry.weight < 0 or entry.bias < 0:
+        return _NAN
+    weight, bias = value(obs, entry.weight, "l2"), value(obs, entry.bias, "l2")
+    if not (bias > 0 and weight > 0):
+        return _NAN
+    return weight / bias / math.sqrt(entry.fan_in)
+
+
+def reaching(obs: Observation, name: str) -> float | None:
+    """Size of what the layer sees that this input enters; None if it cannot be known."""
+    entries = entrance(obs.layout).entries
+    row = obs.layout.row_of.get(name)
+    shape = obs.layout.tensors[row].shape if row is not None else ()
+    widths = {math.prod(shape), *shape[:1], *shape[-1:]}
+    fitting = [e for e in entries if e.fan_in in widths] if row is not None else []
+    first = [*fitting, *entries][:1]
+    if first and first[0].weight >= 0:
+        size = scale_seen(obs, first[0])
+        return None if math.isnan(size) else size
+    rows = rows_of(obs, Collection.ACTIVATIONS.value)[:1].tolist()
+    if not rows:
+        return None
+    saturated = value(obs, rows[0], "saturated_fraction")
+    rms = 2.0 * value(obs, rows[0], "rms")  # halved by an initialisation of 1/√fan_in
+    size = SATURATED if saturated > 0.5 else rms  # noqa: PLR2004 - most of them
+    return None if math.isnan(size) else size
+
+
+def rows_of(obs: Observation, collection: str) -> IntArray:
+    """Rows of a collection that this observation captured."""
+    return here(obs, obs.layout.rows(collection))
+
+
+def column_of(obs: Observation, rows: IntArray, statistic: str) -> FloatArray:
+    """Return a statistic of some rows."""
+    return STATISTICS[statistic].compute(obs.stats[rows])

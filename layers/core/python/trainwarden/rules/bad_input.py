@@ -1,0 +1,285 @@
+"""DAT005 BadInput: the inputs hold NaN, are all zero, always the same, or columns say nothing.
+
+**Why it hurts.** NaN spreads through every weight within a step. Inputs that carry nothing, or not
+what the labels are about, cannot be learned from: only how often each label is can be.
+
+**How it is computed.** From the float inputs of training steps. Evidence ``kind``:
+
+* ``non_finite``: an input holds NaN or infinity (unit: elements), and so do the model's output or
+  the loss at that step: a model that expects gaps and fills them is not told;
+* ``all_zero``: every element is 0 at ``saves`` saved steps, while labels differ;
+* ``constant_input``: all samples of all batches are alike while labels differ; or the batch is bit
+  by bit the same at every saved step, of at most 64 samples, while validation passes hold twice as
+  many and their loss is above 1.5 times the training loss, which has halved: a loader that always
+  gives the same batch. Training on the whole data set in each step is no such case;
+* ``constant_features``, ``duplicated_features``, ``correlated_features`` (|r| > 0.999): of a table
+  of 4 to 256 columns and 20 samples a column, 1,000 at least, over half never change or equal
+  another column, or two are one, and the loss has not fallen by ``learning``.
+
+**Remedy.** Look at one batch as the model gets it. Drop or impute missing values before training;
+check joins, file paths, transforms, and that __getitem__ uses its index.
+
+**False alarms to expect.** One-hot columns never seen, empty corners of images and padding are
+normal: columns are only told if the run does not learn.
+
+**Missing data.** Without float inputs nothing is inspected. Facts that are unknown are passed over.
+
+**Source.** UMLAUT's and TheDeepChecker's checks of inputs, behind the gate that training is ill.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trainwarden.model import (
+    Collection,
+    Finding,
+    Json,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules import _batch, _progress
+from trainwarden.rules._batch import Facts, fact
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.stats.catalog import INDEX
+
+_FINGERPRINT = [INDEX["fp_xor"], INDEX["fp_sum"]]
+_NONFINITE = [INDEX["n_nan"], INDEX["n_pinf"], INDEX["n_ninf"]]
+_ALIKE = 0.95  # share of samples that equal another
+_SMALL_BATCH, _MORE, _WORSE, _HALVED = 64, 2.0, 1.5, 0.5
+_COLUMNS, _EACH, _ROWS = (4, 256), 20, 1000
+_MOST, _ONE = 0.5, 0.999
+_SURE_SAVES = 8  # saved steps with the same batch
+_STEPS = 50  # before a run may be said not to learn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadInput(CheckedRule[Json]):
+    """Fire when inputs cannot be learned from."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "DAT005",
+        "BadInput",
+        Severity.WARNING,
+        Tier.EVIDENCE,
+        (Need("inputs", "n"), Need("losses", "value")),
+        (
+            "Look at one batch as the model gets it: values, shapes, and that samples differ.",
+            "Drop or impute missing values before training.",
+            "Check joins, file paths, transforms, and that __getitem__ uses its index.",
+        ),
+        "capture the inputs: call the model that trainwarden.watch() was given, with float inputs",
+        explains=(
+            "BadLabels", "Collapse", "DeadRelu", "ExplodingGradient", "ExplodingTensor",
+            "LossNotDecreasing", "LossSpike", "MissingGradient", "NotNormalizedData", "Overfit",
+            "Overtraining", "UnchangedTensor", "VanishingGradient",
+        ),
+    )  # fmt: skip
+
+    saves: int = param(3, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=1))
+    learning: float = param(
+        0.1, "Share of the loss whose fall shows that the run learns.", bounds=Bounds(gt=0, lt=1)
+    )
+
+    def start(self) -> Json:
+        """No input has been seen."""
+        return {"told": [], "zero": [0, 0], "alike": [0, 0], "labels": [], "batch": "", "same": 0,
+                "varied": False, "loss": _progress.begin()}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """The row of an input at a training step."""
+        return _batch.trains(obs) and obs.captured(Collection.INPUTS.value).size > 0
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Judge the inputs of one step, or what a validation pass says of them."""
+        if obs.mode is Mode.EVAL:
+            finding = None if "constant_input" in state["told"] else self._repeated(state, obs)
+            return _told(state, finding)
+        row = obs.layout.row_of.get("input/0", -1)
+        if not _batch.trains(obs) or not 0 <= row < obs.stats.shape[0]:
+            return state, ()
+        if math.isnan(obs.stats[row, 0]):
+            return state, ()
+        after = self._followed(state, obs, row)
+        found: list[Finding] = []
+        for judge in (self._non_finite, self._zero, self._alike, self._columns):
+            finding = judge(after, obs)
+            after, told = _told(after, finding)
+            found += told
+        return after, found
+
+    def _followed(self, state: Json, obs: Observation, row: int) -> Json:
+        facts = _batch.inputs(obs).get("input/0", {})
+        zero = _batch.value(obs, row, "zero_fraction") == 1.0
+        batch, size = _print(obs, row), fact(facts, "samples")
+        same = state["same"] + 1 if batch == state["batch"] and size <= _SMALL_BATCH else 0
+        return {
+            **state,
+            "zero": _longer(state["zero"], obs.step, on=zero),
+            "alike": _longer(state["alike"], obs.step, on=_one_sample(facts)),
+            "labels": _varied(state["labels"], obs),
+            "batch": batch,
+            "varied": state["varied"] or (state["batch"] not in ("", batch)),
+            "same": same,
+            "loss": _progress.follow(state["loss"], obs),
+        }
+
+    def _non_finite(self, state: Json, obs: Observation) -> Finding | None:
+        if "non_finite" in state["told"] or not _suffers(obs):
+            return None
+        rows = _batch.rows_of(obs, Collection.INPUTS.value)
+        counts = obs.stats[rows][:, _NONFINITE].sum(axis=1)
+        for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+            if not count > 0 or _is_mask(obs, row):
+                continue
+            name = obs.layout.names[row]
+            message = (
+                f"{name} holds {count:.0f} elements that are NaN or infinite, and so does the loss"
+            )
+            return Finding(obs.step, name, count, 0.0, message, obs.step,
+                           {"kind": "non_finite", "elements": count})  # fmt: skip
+        return None
+
+    def _zero(self, state: Json, obs: Observation) -> Finding | None:
+        since, count = state["zero"]
+        if "all_zero" in state["told"] or count < self.saves or not _differ(state):
+            return None
+        message = f"every element of input/0 is 0 at {count} saved steps in a row"
+        return Finding(obs.step, "input/0", 1.0, 0.0, message, since,
+                       {"kind": "all_zero"})  # fmt: skip
+
+    def _alike(self, state: Json, obs: Observation) -> Finding | None:
+        if {"constant_input", "all_zero"} & set(state["told"]) or not _differ(state):
+            return None
+        since, count = state["alike"]
+        if count < self.saves:
+            return None
+        message = "all samples of input/0 are alike, at every saved step, while their labels differ"
+        return Finding(obs.step, "input/0", 1.0, _ALIKE, message, since,
+                       {"kind": "constant_input", "samples": "alike"})  # fmt: skip
+
+    def _repeated(self, state: Json, obs: Observation) -> Finding | None:
+        loss = _progress.main_loss(obs)
+        if state["varied"] or state["same"] < _SURE_SAVES or loss is None:
+            return None
+        size = max((sum(c.values()) for c in _batch.labels(obs).values()), default=0)
+        trained = state["labels"][1] if state["labels"] else math.inf
+        last = state["loss"]["last"][-1:]
+        if size < _MORE * trained or not last or loss[1] < _WORSE * last[0]:
+            return None
+        if not _progress.fall(state["loss"]) > _HALVED:
+            return None
+        message = (
+            f"the batch is bit by bit the same at {state['same'] + 1} saved steps in a row, and "
+            f"the validation loss {loss[1]:.4g} is far above the training loss {last[0]:.4g}"
+        )
+        evidence = {"kind": "constant_input", "samples": "repeated"}
+        times, since = float(state["same"] + 1), state["loss"]["at"]
+        return Finding(obs.step, "", times, float(_SURE_SAVES), message, since, evidence)
+
+    def _columns(self, state: Json, obs: Observation) -> Finding | None:
+        facts = _batch.inputs(obs).get("input/0", {})
+        row = obs.layout.row_of["input/0"]
+        wide, seen = fact(facts, "features"), fact(facts, "seen")
+        table = len(obs.layout.tensors[row].shape) == 1 and _COLUMNS[0] <= wide <= _COLUMNS[1]
+        if not table or "columns" in state["told"] or not seen >= max(_ROWS, _EACH * wide):
+            return None
+        if obs.step < _STEPS or not _progress.fall(state["loss"]) < self.learning:
+            return None
+        kind, share, limit = _columns(facts, wide)
+        if not kind:
+            return None
+        what = {
+            "constant_features": f"{share:.0%} of the {wide:.0f} columns of input/0 never change",
+            "duplicated_features": f"{share:.0%} of the {wide:.0f} columns of input/0 are copies",
+            "correlated_features": f"two columns of input/0 correlate with |r| = {share:.6g}",
+        }[kind]
+        message = f"{what} in {seen:.0f} samples, and the run does not learn"
+        evidence, since = {"kind": kind, "columns": wide, "samples": seen}, state["loss"]["at"]
+        return Finding(obs.step, "input/0", share, limit, message, since, evidence, confidence=0.6)
+
+
+def _longer(before: Sequence[int], step: int, *, on: bool) -> list[int]:
+    """Extend or end a row of saved steps: [its first step, its length]."""
+    since, count = before
+    return [since if count else step, count + 1] if on else [0, 0]
+
+
+def _told(state: Json, finding: Finding | None) -> tuple[Json, Sequence[Finding]]:
+    if finding is None:
+        return state, ()
+    kind = finding.evidence["kind"]
+    word = "columns" if kind.endswith("features") else kind
+    return {**state, "told": [*state["told"], word]}, (finding,)
+
+
+def _columns(facts: Facts, wide: float) -> tuple[str, float, float]:
+    """Kind of trouble, its measure and limit; an empty kind if there is none."""
+    constant = fact(facts, "constant_features") / wide
+    duplicated = fact(facts, "duplicated_features") / wide
+    correlation = fact(facts, "correlation_max")
+    if constant > _MOST:
+        return "constant_features", constant, _MOST
+    if duplicated > _MOST:
+        return "duplicated_features", duplicated, _MOST
+    if correlation > _ONE and not duplicated > 0:
+        return "correlated_features", correlation, _ONE
+    return "", 0.0, 0.0
+
+
+def _print(obs: Observation, row: int) -> str:
+    """Fingerprint of the bits of a row's tensor; its columns are bit patterns, not numbers."""
+    return np.ascontiguousarray(obs.stats[row, _FINGERPRINT]).tobytes().hex()
+
+
+def _one_sample(facts: Facts) -> bool:
+    size, wide = fact(facts, "samples"), fact(facts, "features")
+    if not size >= 4:  # noqa: PLR2004 - fewer may be alike by chance
+        return False
+    constant = fact(facts, "constant_features") >= wide > 0
+    return constant or fact(facts, "duplicated_samples") >= max(_ALIKE, 1.0 - 1.5 / size)
+
+
+def _varied(before: Sequence[float], obs: Observation) -> list[float]:
+    """[1 if labels were seen to differ within a batch else 0, labels of the last batch]."""
+    counts = next(iter(_batch.labels(obs).values()), {})
+    row = obs.layout.row_of.get("label/0")
+    spread = 0.0 if row is None else _batch.value(obs, row, "std")
+    varied = len([n for n in counts.values() if n > 0]) > 1 or spread > 0
+    size = float(sum(counts.values())) or _batch.samples(obs)
+    known = bool(before and before[0])
+    return [float(varied or known), 0.0 if math.isnan(size) else size]
+
+
+def _differ(state: Json) -> bool:
+    return bool(state["labels"]) and state["labels"][0] > 0
+
+
+def _suffers(obs: Observation) -> bool:
+    losses = obs.scalars.get(Collection.LOSSES.value, {})
+    if any(not math.isfinite(v) for v in losses.values()):
+        return True
+    if fact(obs.scalars.get(Collection.WINDOW.value, {}), "nonfinite_losses") > 0:
+        return True
+    rows = _batch.rows_of(obs, Collection.OUTPUTS.value)
+    return bool((obs.stats[rows][:, _NONFINITE].sum(axis=1) > 0).any())
+
+
+def _is_mask(obs: Observation, row: int) -> bool:
+    """Say whether a tensor holds nothing but 0 and -inf, as attention masks do."""
+    stats = obs.stats[row]
+    return bool(
+        stats[INDEX["n_ninf"]] > 0
+        and stats[INDEX["n_nan"]] == 0
+        and stats[INDEX["n_pinf"]] == 0
+        and not abs(_batch.value(obs, row, "abs_max")) > 0
+    )

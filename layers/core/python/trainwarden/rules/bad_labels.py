@@ -1,0 +1,237 @@
+"""DAT006 BadLabels: labels are impossible, all the same, out of order, or random.
+
+**Why it hurts.** The model learns what the labels say. Labels beyond what the loss can express pull
+outputs without end; labels that do not belong to their inputs can only be learned by heart.
+
+**How it is computed.** Evidence ``kind``:
+
+* ``impossible``: the loss function was given targets it has no meaning for (unit: their share):
+  not one of its classes and not ignored; below -0.5 or above 1.5 in a binary cross entropy, since
+  smoothed labels are near 0 and 1; NaN, with a loss that is not finite;
+* ``constant_labels``: ``samples`` labels or more are of a single class, of two or more that the
+  loss knows, over ``steps`` steps, and the model answers it with certainty;
+* ``out_of_order``: at ``passes`` validation passes in a row the accuracy is below chance (1 ÷ C) by
+  four standard deviations of a binomial, or for two classes below 0.3, while the training accuracy
+  is above 0.7: the classes of validation are numbered in another way;
+* ``random_labels``: the training accuracy is 0.6 at least, and 0.3 above the share of the most
+  frequent class of its own batch, while no validation pass, ``passes`` or more, was ever better
+  than its most frequent class and luck: what was learned by heart holds for nothing else.
+
+**Remedy.** Look at ten samples with their labels, of training and of validation. Map classes to
+numbers once, for both; check the order after sorting, joining or shuffling one of two arrays.
+
+**False alarms to expect.** None known. Ordinary overfit begins with a validation that gets better,
+and is LOS002's business.
+
+**Missing data.** Without facts of a classification loss nothing is inspected. NaN is passed over.
+
+**Source.** "Understanding deep learning requires rethinking generalization" (Zhang et al., 2017):
+networks fit random labels, and are then at chance elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainwarden.model import (
+    Collection,
+    Finding,
+    Json,
+    Mode,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules import _batch
+from trainwarden.rules._batch import Facts, fact
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+
+_SMOOTHED = (-0.5, 1.5)
+_SHARE = 0.001  # of targets
+_KEPT = 5  # saved steps in the training accuracy
+_GOOD, _BINARY, _SURE = 0.7, 0.3, 4.0
+_LEARNED, _ABOVE = 0.6, 0.3
+_LUCK = 0.1  # share of what is missing to 1 that the best of many passes may be better by chance
+_CERTAIN = 0.99
+_FEWEST = 50  # validation labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadLabels(CheckedRule[Json]):
+    """Fire when labels cannot be right."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "DAT006",
+        "BadLabels",
+        Severity.WARNING,
+        Tier.EVIDENCE,
+        (Need("objective", "value"),),
+        (
+            "Look at ten samples with their labels, of training and of validation.",
+            "Number the classes once, by the same table, for both.",
+            "Check the order after sorting, joining or shuffling one of two arrays.",
+        ),
+        "capture the loss function: pass loss_fn to trainwarden.watch(), or use torch's",
+        explains=(
+            "ClassImbalance", "Collapse", "Confusion", "ExplodingTensor", "LossMisuse",
+            "LossNotDecreasing", "LossSpike", "Overfit", "OutputRange", "Overtraining",
+        ),
+    )  # fmt: skip
+
+    samples: int = param(5000, "Labels of a single class.", "labels", bounds=Bounds(ge=100))
+    steps: int = param(100, "Steps over which they came.", "steps", bounds=Bounds(ge=1))
+    passes: int = param(3, "Validation passes.", "passes", bounds=Bounds(ge=2))
+
+    def start(self) -> Json:
+        """Nothing has been seen."""
+        return {"told": [], "one": [-1, 0, -1], "train": [], "most": 0.0,
+                "below": 0, "passes": 0, "best": 0.0}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """Facts of a loss function."""
+        return bool(_batch.objectives(obs))
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Judge the targets of one step, or a validation pass."""
+        if Collection.OBJECTIVE.value not in obs.scalars or obs.mode not in {Mode.TRAIN, Mode.EVAL}:
+            return state, ()
+        found = []
+        if obs.mode is Mode.TRAIN:
+            state = _followed(state, obs)
+            findings = (self._impossible(state, obs), self._constant(state, obs))
+        else:
+            state = _passed(state, obs)
+            findings = (self._below(state, obs), self._random(state, obs))
+        for finding in findings:
+            if finding is not None:
+                state = {**state, "told": [*state["told"], finding.evidence["kind"]]}
+                found.append(finding)
+        return state, found
+
+    def _impossible(self, state: Json, obs: Observation) -> Finding | None:
+        if "impossible" in state["told"]:
+            return None
+        for function, facts in sorted(_batch.objectives(obs).items()):
+            share = fact(facts, "impossible_targets")
+            low, high = fact(facts, "target_min"), fact(facts, "target_max")
+            if not share > _SHARE or not _meaningless(function, facts, obs):
+                continue
+            message = (
+                f"{share:.1%} of the targets of {function} mean nothing to it: "
+                f"they go from {low:.4g} to {high:.4g}"
+            )
+            evidence: dict[str, Json] = {"kind": "impossible", "function": function}
+            evidence |= {k: v for k, v in (("min", low), ("max", high)) if not math.isnan(v)}
+            return Finding(obs.step, _label(obs), share, 0.0, message, obs.step, evidence)
+        return None
+
+    def _constant(self, state: Json, obs: Observation) -> Finding | None:
+        label, n, since = state["one"]
+        facts = _batch.classifier(obs)
+        known = fact(facts, "classes") >= 2 or "accuracy" in facts  # noqa: PLR2004 - two classes
+        if "constant_labels" in state["told"] or n < self.samples or obs.step - since < self.steps:
+            return None
+        if not known or not fact(facts, "accuracy") >= _CERTAIN or _batch.several_optimizers(obs):
+            return None
+        message = f"all {n} labels seen in {obs.step - since} steps are {label}"
+        return Finding(obs.step, _label(obs), 1.0, 1.0, message, since,
+                       {"kind": "constant_labels", "labels": n})  # fmt: skip
+
+    def _below(self, state: Json, obs: Observation) -> Finding | None:
+        if "out_of_order" in state["told"] or state["below"] < self.passes:
+            return None
+        facts = _batch.classifier(obs)
+        accuracy, train = fact(facts, "accuracy"), _train(state)
+        message = (
+            f"the validation accuracy of {accuracy:.0%} is far below chance while that of training "
+            f"is {train:.0%}: labels of validation are numbered or ordered in another way"
+        )
+        limit = 1 / max(2.0, fact(facts, "classes"))
+        return Finding(obs.step, _label(obs), accuracy, limit, message, obs.step,
+                       {"kind": "out_of_order", "train": train})  # fmt: skip
+
+    def _random(self, state: Json, obs: Observation) -> Finding | None:
+        if {"random_labels", "out_of_order"} & set(state["told"]):
+            return None
+        train, usual = _train(state), state["most"]
+        if state["passes"] < self.passes or state["below"] or not usual > 0:
+            return None
+        above = sum(accuracy - top for accuracy, top in state["train"]) / len(state["train"] or [0])
+        if not (train > _LEARNED and above > _ABOVE) or state["best"] > usual:
+            return None
+        message = (
+            f"the training accuracy is {train:.0%}, yet in {state['passes']} validation passes it "
+            f"never was above {usual:.0%}, what the most frequent class alone gives: labels do not "
+            "belong to their inputs"
+        )
+        evidence = {"kind": "random_labels", "train": train, "passes": state["passes"]}
+        return Finding(obs.step, _label(obs), state["best"], usual, message, obs.step, evidence)
+
+
+def _label(obs: Observation) -> str:
+    return next(iter(_batch.labels(obs)), "")
+
+
+def _meaningless(function: str, facts: Facts, obs: Observation) -> bool:
+    losses = obs.scalars.get(Collection.LOSSES.value, {})
+    if any(not math.isfinite(v) for v in losses.values()):
+        return True
+    if function.startswith("binary"):
+        low, high = fact(facts, "target_min"), fact(facts, "target_max")
+        return low < _SMOOTHED[0] or high > _SMOOTHED[1]
+    return function in {"cross_entropy", "nll_loss"}
+
+
+def _followed(state: Json, obs: Observation) -> Json:
+    """``one``: [the only class so far or -1, labels of it, first step]; -2 when there are more."""
+    accuracy = fact(_batch.classifier(obs), "accuracy")
+    train = state["train"]
+    if not math.isnan(accuracy):
+        train = [*train, [accuracy, _top(obs)]][-_KEPT:]
+    label, n, since = state["one"]
+    for counts in _batch.labels(obs).values():
+        seen = [c for c, m in counts.items() if m > 0]
+        if label == -2 or len(seen) > 1 or (seen and label not in (-1, seen[0])):  # noqa: PLR2004 - see above
+            label, n = -2, 0
+        elif seen:
+            label, since = seen[0], obs.step if label == -1 else since
+            n += int(counts[seen[0]])
+    return {**state, "train": train, "one": [label, n, since]}
+
+
+def _passed(state: Json, obs: Observation) -> Json:
+    """Take a validation pass into account: ``best`` accuracy, ``most`` share of one class."""
+    facts = _batch.classifier(obs)
+    accuracy, classes = fact(facts, "accuracy"), fact(facts, "classes")
+    counts = next(iter(_batch.labels(obs).values()), {})
+    n = sum(counts.values())
+    if math.isnan(accuracy) or n < _FEWEST:
+        return state
+    chance = 1 / max(2.0, classes if classes > 1 else 2.0)
+    below = accuracy < chance - _SURE * math.sqrt(chance * (1 - chance) / n)
+    below = below and (accuracy < _BINARY or chance < _BINARY) and _train(state) > _GOOD
+    most = max(counts.values()) / n
+    margin = max(2.0 * math.sqrt(most * (1 - most) / n), _LUCK * (1 - most))
+    return {
+        **state,
+        "below": state["below"] + 1 if below else 0,
+        "passes": state["passes"] + 1,
+        "best": max(state["best"], accuracy),
+        "most": max(state["most"], most + margin),
+    }
+
+
+def _train(state: Json) -> float:
+    seen = [accuracy for accuracy, _ in state["train"]]
+    return sum(seen) / len(seen) if seen else 0.0
+
+
+def _top(obs: Observation) -> float:
+    """Return the share of the most frequent class in a batch."""
+    counts = next(iter(_batch.labels(obs).values()), {})
+    return max(counts.values(), default=1) / max(1, sum(counts.values()))

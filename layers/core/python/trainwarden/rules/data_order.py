@@ -1,0 +1,246 @@
+"""DAT007 DataOrder: batches hold far fewer classes than shuffled data would give.
+
+**Why it hurts.** Fed one class after the other, a model learns the class of the moment and forgets
+the others; the loss is low within a stretch and leaps at its end, and batch statistics fit nothing.
+
+**How it is computed.** Labels of the saved training steps are counted by class (unit: labels). With
+p the share of a class among all labels so far and n the labels of a batch, random batches hold one
+class only with probability pⁿ, and Σ 1 - (1 - p)ⁿ classes on average. Evidence ``kind``:
+
+* ``blocks``: ``batches`` or more batches of a single class each, in two classes or more, each with
+  a probability below ``chance``, and neighbouring ones mostly of the same class;
+* ``neighbours``: batches with under 0.6 times the classes expected, which nine times in ten are
+  neighbours in the order of class numbers; the probability of all that under random choices of so
+  many classes is below e^-``surprise``;
+* ``one_class``: a single class in the first 1,000 labels, of three or more that the loss knows, and
+  the model answers it with certainty: a sorted data set, or one whose labels are all the same;
+* ``sorted_targets``: the mean of real-valued targets moves one way over eight successive steps, by
+  more than four standard deviations within a batch.
+
+**Remedy.** DataLoader(shuffle=True), or shuffle the files once; with an IterableDataset a shuffle
+buffer larger than a class; DistributedSampler: set_epoch().
+
+Not judged: tokens and pixels, several optimizers (batches of real and of generated samples).
+Balanced batches, batches of few classes drawn anew each time (metric learning), rare classes and
+batches of one sample are no order.
+
+**False alarms to expect.** Tasks learned one after the other on purpose.
+
+**Missing data.** Without labels nothing is inspected. Classes beyond the first 200 are counted as
+one. The first 300 saved steps are judged.
+
+**Source.** Exact expectation under sampling with replacement. Measured: sorted digits in batches of
+32 are told at step 5; ten programs with samplers for metric learning never.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.rules import _batch
+from trainwarden.rules._batch import fact
+from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import main_loss
+
+_KEPT = 200  # classes counted one by one
+_BLOCKS = 32  # classes whose batches of their own are remembered
+_FEW = 0.6  # share of the classes expected
+_NEIGHBOURS, _LEAST_FEW = 0.9, 5
+_ONE_CLASS = 1000  # labels
+_CERTAIN, _LOW = 0.99, 0.1  # accuracy; share of ln C
+_STEPS = 300  # saved steps that are judged
+_ROW, _FAR, _LEAST = 8, 4.0, 8  # successive differences, stds, samples in a batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataOrder(CheckedRule[Json]):
+    """Fire when batches cannot have been drawn at random."""
+
+    meta: ClassVar[RuleMeta] = RuleMeta(
+        "DAT007",
+        "DataOrder",
+        Severity.WARNING,
+        Tier.EVIDENCE,
+        (Need("labels", "n"),),
+        (
+            "Shuffle: DataLoader(…, shuffle=True).",
+            "With files or an IterableDataset: shuffle once before, or use a large shuffle buffer.",
+            "With DistributedSampler: call set_epoch(epoch) in each epoch.",
+        ),
+        "capture labels: pass loss_fn to trainwarden.watch(), or use torch's loss functions",
+        explains=(
+            "BadLabels", "ClassImbalance", "Confusion", "DeadRelu", "DistributionShift",
+            "ExplodingGradient", "LearningRateTooHigh", "LossNotDecreasing", "LossSpike",
+            "Overfit", "Overtraining", "Collapse", "VanishingGradient",
+        ),
+    )  # fmt: skip
+
+    batches: int = param(3, "Batches of a single class.", "batches", bounds=Bounds(ge=2))
+    chance: float = param(1e-3, "Probability of each of them.", bounds=Bounds(gt=0, lt=0.1))
+    surprise: float = param(25.0, "Of neighbouring classes.", "nats", bounds=Bounds(ge=5))
+
+    def start(self) -> Json:
+        """No label has been seen."""
+        return {"saves": 0, "names": {}}
+
+    def inspects(self, obs: Observation) -> bool:
+        """Labels of a training step."""
+        return _batch.trains(obs) and (bool(_batch.labels(obs)) or _targets(obs) is not None)
+
+    def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Judge one label tensor: the first by name."""
+        if state == {} or not _batch.trains(obs):
+            return state, ()
+        if state["saves"] >= _STEPS or _batch.several_optimizers(obs):
+            return {}, ()
+        name = next(iter(_batch.labels(obs)), "")
+        if not name:
+            return self._targets(state, obs)
+        known = any(label >= 0 and n > 0 for label, n in obs.labels[name].items())
+        if not known or not _batch.per_sample(obs, name):
+            return state, ()
+        kept = _counted(state["names"].get(name), obs, name)
+        finding = self._blocks(kept, obs, name) or self._few(kept, obs, name)
+        finding = finding or _one_class(kept, obs, name)
+        if finding is not None:
+            return {}, (finding,)
+        return {"saves": state["saves"] + 1, "names": {name: kept}}, ()
+
+    def _blocks(self, kept: Json, obs: Observation, name: str) -> Finding | None:
+        """``kept["pure"]``: class → [batches that hold it alone, labels of the smallest]."""
+        if len(kept["pure"]) < 2 or 2 * kept["stayed"] < kept["pairs"]:  # noqa: PLR2004 - a block ends
+            return None
+        total = sum(kept["n"].values())
+        odd = {
+            label: batches
+            for label, (batches, size) in kept["pure"].items()
+            if (kept["n"].get(label, 0) / total) ** size < self.chance
+        }
+        count = sum(odd.values())
+        if len(odd) < 2 or count < self.batches:  # noqa: PLR2004 - two classes
+            return None
+        message = (
+            f"{count} of {kept['batches']} batches hold a single class each, of {len(kept['n'])} "
+            f"classes seen in {name}: the data comes in blocks"
+        )
+        evidence = {"kind": "blocks", "batches": kept["batches"], "single": count,
+                    "classes": len(kept["n"])}  # fmt: skip
+        share = count / kept["batches"]
+        return Finding(obs.step, name, share, self.chance, message, kept["at"], evidence)
+
+    def _few(self, kept: Json, obs: Observation, name: str) -> Finding | None:
+        few, close, nats = kept["few"]
+        if few < _LEAST_FEW or close < _NEIGHBOURS * few or nats < self.surprise:
+            return None
+        message = (
+            f"{few} of {kept['batches']} batches hold under {_FEW:.0%} of the classes that "
+            f"shuffled labels of {name} would give, and {close} of these neighbouring ones: the "
+            "data is sorted"
+        )
+        evidence = {"kind": "neighbours", "batches": kept["batches"], "few": few, "nats": nats}
+        return Finding(obs.step, name, nats, self.surprise, message, kept["at"], evidence)
+
+    def _targets(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        target = _targets(obs)
+        if target is None:
+            return state, ()
+        name, mean, std = target
+        row = state["names"].get(name, {"step": -2, "seen": []})
+        seen = [*row["seen"], [mean, std]] if obs.step == row["step"] + 1 else [[mean, std]]
+        steps = np.sign(np.diff([one for one, _ in seen]))
+        if steps.size and steps[-1] != steps[0]:
+            seen = seen[-2:] if steps[-1] else seen[-1:]
+        kept = {"step": obs.step, "seen": seen[-2 * _ROW :]}
+        first, within = seen[0][0], float(np.mean([one for _, one in seen]))
+        if len(seen) <= _ROW or not abs(mean - first) > _FAR * within > 0:
+            return {"saves": state["saves"] + 1, "names": {name: kept}}, ()
+        moved = abs(mean - first) / within
+        message = (
+            f"the mean of {name} {'falls' if mean < first else 'rises'} at each of "
+            f"{len(seen) - 1} successive steps, by {moved:.3g} standard deviations within a "
+            "batch: the data is sorted"
+        )
+        evidence = {"kind": "sorted_targets", "from": first, "to": mean}
+        since = obs.step - len(seen) + 1
+        return {}, (Finding(obs.step, name, moved, _FAR, message, since, evidence),)
+
+
+def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
+    """Return the counts of all labels with this batch's added; ``few``: [batches, close, nats]."""
+    old = kept or {"at": obs.step, "batches": 0, "n": {}, "pure": {}, "few": [0, 0, 0.0],
+                   "pairs": 0, "stayed": 0, "last": [-2, -1, -1]}  # fmt: skip
+    batch = {label: int(n) for label, n in sorted(obs.labels[name].items()) if label >= 0 and n > 0}
+    size, counts, pure = sum(batch.values()), dict(old["n"]), dict(old["pure"])
+    for label, n in batch.items():
+        key = str(label) if str(label) in counts or len(counts) < _KEPT else "rest"
+        counts[key] = counts.get(key, 0) + n
+    step, low, high = old["last"]
+    pairs, stayed = old["pairs"], old["stayed"]
+    if len(batch) == 1:
+        key = str(next(iter(batch)))
+        if key in pure or len(pure) < _BLOCKS:
+            many, least = pure.get(key, (0, size))
+            pure[key] = [many + 1, min(least, size)]
+        if low == high >= 0 and obs.step == step + 1:
+            pairs, stayed = pairs + 1, stayed + (low == int(key))
+    last = [obs.step, min(batch), max(batch)] if batch else old["last"]
+    few = _neighbours(old, counts, list(batch), size, obs.step)
+    return {"at": old["at"], "batches": old["batches"] + 1, "n": counts, "pure": pure, "few": few,
+            "pairs": pairs, "stayed": stayed, "last": last}  # fmt: skip
+
+
+def _neighbours(
+    old: Json, counts: Mapping[str, int], batch: Sequence[int], size: int, at: int
+) -> list[float]:
+    """Extend ``few`` by a batch that holds too few classes."""
+    few, close, nats = old["few"]
+    known, here = len(counts), len(batch)
+    if not 0 < here <= _FEW * known or "rest" in counts:
+        return [few, close, nats]
+    shares = np.array(list(counts.values())) / sum(counts.values())
+    if here > _FEW * float(np.sum(1.0 - (1.0 - shares) ** size)):
+        return [few, close, nats]
+    rank = {label: i for i, label in enumerate(sorted(int(label) for label in counts))}
+    low, high = rank[batch[0]], rank[batch[-1]]
+    if high - low != here - 1:
+        return [few + 1, close, nats]
+    nats += math.log(math.comb(known, here) / (known - here + 1))
+    step, _, before = old["last"]
+    if at == step + 1 and before in rank and (low - rank[before]) % known in {0, 1}:
+        nats += math.log(known / 2)
+    return [few + 1, close + 1, nats]
+
+
+def _one_class(kept: Json, obs: Observation, name: str) -> Finding | None:
+    (label, n), *others = kept["n"].items()
+    facts, loss = _batch.classifier(obs), main_loss(obs)
+    classes = fact(facts, "classes")
+    if others or n < _ONE_CLASS or not 3 <= classes <= 1000 or loss is None:  # noqa: PLR2004 - see above
+        return None
+    if not fact(facts, "accuracy") >= _CERTAIN or loss[1] > _LOW * math.log(classes):
+        return None
+    message = (
+        f"all {n} labels seen of {name} are {label}, of {classes:.0f} classes that the loss knows: "
+        "sorted data, or labels that are all the same"
+    )
+    evidence = {"kind": "one_class", "labels": n, "classes": classes}
+    return Finding(obs.step, name, 1.0, 1 / classes, message, kept["at"], evidence, confidence=0.8)
+
+
+def _targets(obs: Observation) -> tuple[str, float, float] | None:
+    """Name, mean and standard deviation of real-valued targets, one a sample; None if not so."""
+    row = obs.layout.row_of.get("label/0")
+    if row is None or math.prod(obs.layout.tensors[row].shape) != 1:
+        return None
+    if not obs.layout.tensors[row].dtype.startswith(("float", "bfloat")):
+        return None
+    n, mean, std = (_batch.value(obs, row, s) for s in ("n", "mean", "std"))
+    if not n >= _LEAST or math.isnan(mean) or math.isnan(std):
+        return None
+    return "label/0", mean, std

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.rules.runs import INF, NAN, Script, fired, fold, tensor
+from trainwarden.model import Mode, Observation
+from trainwarden.rules.bad_input import BadInput
+
+RULE = BadInput()
+BOTH = {"label/0": {0: 16, 1: 16}}
+
+
+def script() -> Script:
+    return Script(tensor("input/0", "inputs", (8,)), tensor("output/0", "outputs", (2,)))
+
+
+def facts(**more: float) -> dict[str, dict[str, float]]:
+    known = {"samples": 32.0, "features": 8.0, "seen": 2000.0, "duplicated_samples": 0.0}
+    return {"batch": {f"input/0.{k}": v for k, v in {**known, **more}.items()}}
+
+
+def run_of(
+    values: Any, *, loss: float = 1.0, output: float = 1.0,
+    told: Mapping[str, Mapping[str, float]] | None = None,
+    labels: Mapping[str, Mapping[int, int]] = BOTH, steps: int = 5,
+) -> list[Observation]:  # fmt: skip
+    one = script()
+    return [
+        one.step(i, {"input/0": values(i) if callable(values) else values, "output/0": output},
+                 loss=loss, scalars=told or facts(), labels=labels)
+        for i in range(steps)
+    ]  # fmt: skip
+
+
+def varied(i: int) -> Any:
+    return np.arange(8.0) + i
+
+
+@pytest.mark.parametrize(
+    ("values", "loss", "output", "fires"),
+    [
+        pytest.param([NAN, *range(7)], NAN, 1.0, [0], id="nan-and-the-loss-too"),
+        pytest.param([INF, *range(7)], 1.0, NAN, [0], id="infinity-and-the-output-too"),
+        pytest.param([NAN, *range(7)], 1.0, 1.0, [], id="gaps-that-the-model-fills"),
+        pytest.param([-INF] * 4 + [0.0] * 4, NAN, 1.0, [], id="an-attention-mask"),
+        pytest.param(varied, NAN, NAN, [], id="a-loss-that-is-ill-by-itself"),
+    ],
+)
+def test_non_finite_inputs_are_told_once_when_training_suffers(
+    values: Any, loss: float, output: float, fires: list[int]
+) -> None:
+    found = fold(RULE, run_of(values, loss=loss, output=output))[1]
+    assert [f.step for f in found if f.evidence["kind"] == "non_finite"] == fires
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "kinds"),
+    [
+        pytest.param(0.0, BOTH, ["all_zero"], id="zeros"),
+        pytest.param(0.0, {"label/0": {1: 32}}, [], id="zeros-of-one-class"),
+        pytest.param(lambda i: 0.0 if i % 2 else 1.0 + i, BOTH, [], id="zeros-now-and-then"),
+    ],
+)
+def test_inputs_that_are_all_zero(
+    values: Any, labels: dict[str, dict[int, int]], kinds: list[str]
+) -> None:
+    found = fold(RULE, run_of(values, labels=labels))[1]
+    assert [f.evidence["kind"] for f in found] == kinds
+
+
+def test_samples_that_are_all_alike_are_told_while_labels_differ() -> None:
+    same = facts(duplicated_samples=31 / 32)
+    (finding,) = fold(RULE, run_of(varied, told=same))[1]
+    assert (finding.step, finding.evidence["kind"]) == (2, "constant_input")
+    constant = facts(constant_features=8.0)
+    assert fired(RULE, run_of(varied, told=constant)) == [2]
+    assert fired(RULE, run_of(varied, told=same, labels={"label/0": {1: 32}})) == []
+
+
+def repeated(*, rows: int, validation: float, size: float = 32.0) -> list[Observation]:
+    one, run = script(), []
+    for i in range(12):
+        run.append(one.step(i, {"input/0": np.arange(8.0)}, loss=2.0 * 0.7**i,
+                            scalars=facts(samples=size), labels=BOTH))  # fmt: skip
+        run.append(one.step(i, loss=validation, mode=Mode.EVAL, labels={"label/0": {0: rows}}))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "fires"),
+    [
+        pytest.param(repeated(rows=500, validation=1.5), [8], id="a-loader-that-is-stuck"),
+        pytest.param(repeated(rows=32, validation=1.5), [], id="the-whole-data-set-each-step"),
+        pytest.param(repeated(rows=500, validation=0.01), [], id="validation-as-good"),
+        pytest.param(repeated(rows=500, validation=1.5, size=300.0), [], id="a-large-batch"),
+    ],
+)
+def test_the_same_batch_at_every_step(run: list[Observation], fires: list[int]) -> None:
+    assert fired(RULE, run) == fires
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        ({"constant_features": 5.0}, "constant_features"),
+        ({"duplicated_features": 5.0}, "duplicated_features"),
+        ({"correlation_max": 0.9999}, "correlated_features"),
+        ({"constant_features": 4.0}, ""),
+        ({"constant_features": 5.0, "seen": 900.0}, ""),
+        ({"constant_features": 5.0, "features": 300.0}, ""),
+    ],
+)
+def test_columns_are_told_if_the_run_does_not_learn(more: dict[str, float], kind: str) -> None:
+    found = fold(RULE, run_of(varied, told=facts(**more), steps=60))[1]
+    assert [f.evidence["kind"] for f in found] == ([kind] if kind else [])
+    one = script()
+    learning = [
+        one.step(i, {"input/0": varied(i)}, loss=0.97**i, scalars=facts(**more), labels=BOTH)
+        for i in range(60)
+    ]
+    assert fired(RULE, learning) == []
