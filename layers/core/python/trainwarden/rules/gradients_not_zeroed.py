@@ -50,7 +50,7 @@ class GradientsNotZeroed(CheckedRule[Json]):
         "GradientsNotZeroed",
         Severity.ERROR,
         Tier.CRITICAL,
-        (Need("loop", "value"),),
+        (Need("loop", "value"), Need("optimizer", "value")),
         (
             "Call optimizer.zero_grad() before the first backward pass of each step.",
             "Call it on the optimizer that steps, or on the model that it trains.",

@@ -124,7 +124,11 @@ class LossMisuse(CheckedRule[Json]):
         "LossMisuse",
         Severity.ERROR,
         Tier.CRITICAL,
-        (Need(Collection.OBJECTIVE.value, "value"),),
+        (
+            Need(Collection.OBJECTIVE.value, "value"),
+            Need(Collection.LOSSES.value, "value"),
+            Need(Collection.ACTIVATIONS.value, "range"),
+        ),
         ("Give the loss what its documentation asks for: raw scores, logarithms, equal shapes.",),
         "capture the collection objective; trainwarden.watch() does so by default",
         explains=(

@@ -98,7 +98,12 @@ class MissingGradient(CheckedRule[Json]):
         "MissingGradient",
         Severity.ERROR,
         Tier.CRITICAL,
-        (Need(Collection.WEIGHTS.value, "abs_max"),),
+        (
+            Need(Collection.WEIGHTS.value, "abs_max"),
+            Need(Collection.GRADIENTS.value, "abs_max"),
+            Need("loop", "value"),
+            Need("losses", "value"),
+        ),
         (
             "Look for .detach(), .data, .item() and torch.no_grad() between layer and loss.",
             "Compute the loss of the model's own output, not of a tensor rebuilt from it.",
@@ -130,6 +135,10 @@ class MissingGradient(CheckedRule[Json]):
     def start(self) -> Json:
         """Nothing is missing yet."""
         return {"kept": {}, "told": False, "loss": begin()}
+
+    def inspects(self, obs: Observation) -> bool:
+        """Weights of a training step."""
+        return obs.mode is Mode.TRAIN and obs.captured(Collection.WEIGHTS.value).size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend what is missing; tell the first kind that lasted."""

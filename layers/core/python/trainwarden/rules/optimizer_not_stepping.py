@@ -117,7 +117,13 @@ class OptimizerNotStepping(CheckedRule[Json]):
         "OptimizerNotStepping",
         Severity.ERROR,
         Tier.CRITICAL,
-        (Need("loop", "value"),),
+        (
+            Need("loop", "value"),
+            Need("optimizer", "value"),
+            Need("losses", "value"),
+            Need("weights", "update_max"),
+            Need("gradients", "abs_max"),
+        ),
         (
             "Build the optimizer from the parameters of the very model that is trained.",
             "Call optimizer.zero_grad(), loss.backward() and optimizer.step() in this order.",

@@ -69,7 +69,12 @@ class OutputRange(CheckedRule[Json]):
         "OutputRange",
         Severity.WARNING,
         Tier.CRITICAL,
-        (Need(Collection.OBJECTIVE.value, "value"),),
+        (
+            Need(Collection.OBJECTIVE.value, "value"),
+            Need(Collection.LOSSES.value, "value"),
+            Need(Collection.ACTIVATIONS.value, "range"),
+            Need(Collection.OUTPUTS.value, "range"),
+        ),
         (
             "Take the activation out of the model's end: a regression has a linear output.",
             "Or scale the targets into its range, and the predictions back.",

@@ -99,7 +99,12 @@ class WrongMode(CheckedRule[Json]):
         "WrongMode",
         Severity.WARNING,
         Tier.CRITICAL,
-        (Need("loop", "value"),),
+        (
+            Need("loop", "value"),
+            Need("optimizer", "value"),
+            Need("losses", "value"),
+            Need("buffers", "update_max"),
+        ),
         (
             "Call model.eval() before each validation pass and model.train() after it.",
             "Put torch.no_grad() around validation; it does not replace model.eval().",
