@@ -55,7 +55,7 @@ def test_with_inactivity_a_rarely_active_channel_is_dead() -> None:
 
 def test_the_finding_tells_how_many_and_since_when() -> None:
     (finding,) = fold(RULE, run_of(ALIVE, *[DEAD] * 3))[1]
-    assert (finding.tensor, finding.value, finding.limit) == (NAME, 75.0, 50.0)
+    assert (finding.tensor, finding.value, finding.limit) == (NAME, 75.0, 70.0)
     assert finding.first_step == 1
     assert finding.evidence == {"channels": 4, "dead": 3, "positions": 300}
 

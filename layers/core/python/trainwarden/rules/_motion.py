@@ -8,15 +8,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from trainwarden.model import Collection, FloatArray, Mode, Observation
-from trainwarden.rules._selection import gathered, here, measured, weight_matrices
+from trainwarden.model import Collection, FloatArray, IntArray, Mode, Observation
+from trainwarden.rules._selection import gathered, here, weight_matrices
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
 
 T = TypeVar("T")
 _INPUT = 5.0  # RMS
-_FLAGS, _N, _ZERO = INDEX["flags"], INDEX["n"], INDEX["n_zero"]
+_FLAGS, _ABS = INDEX["flags"], INDEX["sum_abs"]
 _SQUARE, _BEFORE = INDEX["u_sum2"], INDEX["u_w2"]
+_SHIFT, _DEVIATION, _SQUARES = INDEX["shift"], INDEX["sum_d"], INDEX["sum_d2"]
 
 
 def _once(obs: Observation, key: str, make: Callable[[Observation], T]) -> T:
@@ -35,10 +36,11 @@ def update_ratios(obs: Observation) -> FloatArray:
     """
 
     def make(obs: Observation) -> FloatArray:
-        stats = gathered(obs, here(obs, weight_matrices(obs.layout)))
-        before = stats[:, _BEFORE]
+        rows = here(obs, weight_matrices(obs.layout))
+        before = obs.stats[rows, _BEFORE]
         with np.errstate(all="ignore"):
-            found: FloatArray = np.sqrt(stats[:, _SQUARE] / np.where(before > 0, before, np.nan))
+            found: FloatArray = np.sqrt(obs.stats[rows, _SQUARE] / before)
+        found[~(before > 0)] = np.nan
         return found
 
     return _once(obs, "motion: update ratios", make)
@@ -54,7 +56,13 @@ def gradient_norm(obs: Observation) -> float:
         rows = obs.captured(Collection.GRADIENTS.value)
         if not rows.size or infinite_gradients(obs):
             return math.nan
-        return float(np.linalg.norm(measured(obs, rows, "l2")))
+        stats = gathered(obs, rows)
+        shift, total = stats[:, _SHIFT], float(stats[:, _SQUARES].sum())
+        if shift.any():  # moments are about ``shift``
+            with np.errstate(all="ignore"):
+                cross = shift * (2.0 * stats[:, _DEVIATION] + shift * stats[:, 0])
+            total += float(cross.sum())
+        return math.sqrt(total) if total > 0 else total * 0.0  # NaN passes through
 
     return _once(obs, "motion: gradient norm", make)
 
@@ -67,6 +75,12 @@ def infinite_gradients(obs: Observation) -> bool:
         return bool(rows.size) and bool(gathered(obs, rows)[:, 1:4].any())
 
     return _once(obs, "motion: infinite gradients", make)
+
+
+def ends(obs: Observation, rows: IntArray) -> tuple[float, float]:
+    """Mean |x| of the first and of the last of ``rows``, over all their elements."""
+    first, last = obs.stats[rows[0]], obs.stats[rows[-1]]
+    return float(first[_ABS] / (first[0] or 1.0)), float(last[_ABS] / (last[0] or 1.0))
 
 
 def skipped(obs: Observation) -> bool:

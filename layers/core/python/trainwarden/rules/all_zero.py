@@ -99,7 +99,8 @@ class AllZero(CheckedRule[Json]):
         if obs.mode is not Mode.TRAIN or skipped(obs):
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}
-        zero = [*_gradients(obs), *_activations(obs)]
+        full = (obs.stats[:, _ZERO] >= obs.stats[:, 0]) & (obs.stats[:, 0] > 0)
+        zero = [*_gradients(obs), *_activations(obs)] if full.any() else []
         if not zero and not state["zero"]:
             return state, ()
         fallen = fall(state["loss"])

@@ -56,6 +56,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules._motion import (
     bad_loss,
+    ends,
     gradient_norm,
     infinite_gradients,
     number,
@@ -117,7 +118,7 @@ class ExplodingGradient(CheckedRule[Json]):
         if obs.mode is not Mode.TRAIN or state["told"] or skipped(obs):
             return state, ()
         norm = gradient_norm(obs)
-        if bad_loss(obs) or infinite_gradients(obs):
+        if (math.isnan(norm) and infinite_gradients(obs)) or bad_loss(obs):
             return {**state, "told": True}, self._post_mortem(state, obs)
         if not norm > 0:  # none captured, or all zero: nothing explodes
             return {**state, "loss": follow(state["loss"], obs)}, ()
@@ -202,16 +203,16 @@ class ExplodingGradient(CheckedRule[Json]):
         rows = here(obs, gradient_matrices(obs.layout))
         if rows.size < _MIN_LAYERS:
             return state["depth"], None
-        values = measured(obs, rows, "abs_mean")
-        if not values[-1] > 0 or values[0] < self.growth * values[-1]:
+        first, last = ends(obs, rows)
+        if not last > 0 or first < self.growth * last:
             return 0, None
+        values = measured(obs, rows, "abs_mean")
         if np.count_nonzero(values[:-1] > values[1:]) < _MONOTONE * (values.size - 1):
             return 0, None
         count = state["depth"] + 1
         fallen = fall(state["loss"])
         if count < self.patience or fallen >= _LEARNS or math.isnan(fallen):
             return count, None
-        first, last = float(values[0]), float(values[-1])
         name = obs.layout.names[int(rows[0])]
         message = (
             f"mean |gradient| grows from {last:.2g} in the last of {values.size} weight matrices "

@@ -87,8 +87,10 @@ class GradientClipping(CheckedRule[Json]):
         ratios = [*state["ratios"][1 - self.min_saves :], min(norm / limit, 1e300)]
         state = {**state, "since": since, "saves": state["saves"] + 1, "ratios": ratios}
         ripe = len(ratios) >= self.min_saves and obs.step - since >= self.min_steps
-        middle, fallen = median(ratios), fall(state["loss"])
-        if not ripe or middle < self.max_ratio or not fallen < self.max_fall:
+        if not ripe or (middle := median(ratios)) < self.max_ratio:
+            return state, ()
+        fallen = fall(state["loss"])
+        if not fallen < self.max_fall:
             return state, ()
         message = (
             f"every step since step {since} is clipped to {limit:g}, one part in {middle:.3g} of "

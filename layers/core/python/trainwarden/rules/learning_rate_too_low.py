@@ -14,9 +14,10 @@ step (unit: 1; between saved steps the change is divided by the steps), of the f
   ``max_ratio``.
 
 Not judged: a learning rate that rises (warm-up begins anew) or has fallen below a tenth of its
-highest (OPT004's business); gradients that decay by three decades over the layers (GRD001's);
-weights in bf16 or fp16 (NUM002's); losses that are 0 or less; runs of several optimizers; losses
-that start low. Steps that GradScaler skipped are passed over. Told once.
+highest (OPT004's business); runs that lost 0.3 of their starting loss at any time; gradients that
+decay by three decades over the layers (GRD001's); weights in bf16 or fp16 (NUM002's); losses that
+are 0 or less; runs of several optimizers; losses that start low. Steps that GradScaler skipped are
+passed over. Told once.
 
 **Remedy.** Multiply the learning rate by 10, and again, until the loss moves.
 
@@ -68,6 +69,7 @@ _DECADES = 1e3  # from the last matrix to the first: gradients have vanished
 _DECAYED = 0.1
 _UNKNOWN = 0.2  # of max_ratio, where the loss at chance is unknown
 _VARIANCE = 0.5
+_LEARNED = 0.3
 _SQUARES = ("mse_loss.target_std",)
 
 
@@ -117,6 +119,8 @@ class LearningRateTooLow(CheckedRule[Json]):
             near = _near_chance(obs, loss[1], self.chance)
         gap = max(1, obs.step - state["last"]) if state["last"] >= 0 else 1
         state = {**state, "last": obs.step, "near": near, "loss": follow(state["loss"], obs)}
+        if len(state["loss"]["last"]) >= self.min_saves and fall(state["loss"]) >= _LEARNED:
+            return {**self.start(), "told": True}, ()  # the rate has shown that it can
         state = self._stretch(state, obs, gap)
         if not self._ripe(state, obs):
             return state, ()

@@ -127,8 +127,7 @@ class SaturatedActivation(CheckedRule[Json]):
         rows = here(obs, once(obs.layout, "saturating layers", _saturating))
         if self.tensor_regex and rows.size:
             rows = rows[np.isin(rows, matching(obs.layout, (), self.tensor_regex))]
-        found: IntArray = rows[~np.isnan(obs.stats[rows, _LOW])]
-        return found
+        return rows
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend or end each layer's streak."""
@@ -137,19 +136,18 @@ class SaturatedActivation(CheckedRule[Json]):
         rows = self._rows(obs)
         if not rows.size:
             return state, ()
-        stats = obs.stats[rows]
-        shares = (stats[:, _LOW] + stats[:, _HIGH]) / np.maximum(stats[:, 0], 1.0)
+        beyond = obs.stats[rows, _LOW] + obs.stats[rows, _HIGH]  # NaN without bounds
+        shares = beyond / np.maximum(obs.stats[rows, 0], 1.0)
         if self.threshold_layer is not None:
             return self._sagemaker(state, obs, rows, shares * 100.0)
-        norm = gradient_norm(obs)
-        norms = state["norms"]
-        if norm > 0 and not math.isinf(norm):
+        high, norms = shares >= min(self.share, self.share_at_start), state["norms"]
+        norm = gradient_norm(obs) if not norms or high.any() else 0.0
+        if 0 < norm < math.inf:
             norms = [norms[0] if norms else norm, norm]
         at = obs.step if state["at"] < 0 else state["at"]
         state = {**state, "at": at, "norms": norms, "loss": follow(state["loss"], obs)}
         layers: dict[str, Json] = {}
         found: list[Finding] = []
-        high = shares >= min(self.share, self.share_at_start)
         for row, share in zip(rows[high].tolist(), shares[high].tolist(), strict=True):
             name = obs.layout.names[row]
             if len(layers) < _MAX_LAYERS:

@@ -61,10 +61,13 @@ from trainwarden.rules._selection import (
     once,
     weight_matrices,
 )
+from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import STATISTICS, finite
 
 WEIGHT = Need("weights", "variance")
 _SAVES = 3
+_NEAR = 4.0  # moments are about one of the elements, not about the mean
+_SQUARES = INDEX["sum_d2"]
 _FOLLOWED = 64  # matrices, evenly over the network; the state has to fit the job's record
 _MAX_TENSORS = 500
 _REMEDIES = {
@@ -129,11 +132,10 @@ class TensorVariance(CheckedRule[Json]):
         if state["told"] or not there or bad_loss(obs):
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}
-        values = _variances(obs, rows)
         if len(state["first"]) != rows.size:
-            first = [number(v) for v in values.tolist()]
+            first = [number(v) for v in _variances(obs, rows).tolist()]
             return {**state, "first": first, "count": 0, "since": -1}, ()
-        found = self._ill(state["first"], values, once(obs.layout, "fans", _fans)[rows])
+        found = self._ill(state["first"], obs, rows)
         if found is None:
             return {**state, "count": 0, "since": -1}, ()
         since = obs.step if state["since"] < 0 else state["since"]
@@ -141,7 +143,8 @@ class TensorVariance(CheckedRule[Json]):
         ripe = state["count"] >= _SAVES and obs.step - since >= self.min_steps
         if not ripe or not fall(state["loss"]) < self.max_fall:
             return state, ()
-        finding = self._finding(state, obs, (int(rows[found[0]]), float(values[found[0]])), found)
+        which, kind, value = found
+        finding = self._finding(state, obs, (int(rows[which]), value), (which, kind))
         return {**state, "told": True, "first": []}, [finding]
 
     def _finding(
@@ -159,18 +162,25 @@ class TensorVariance(CheckedRule[Json]):
                        _REMEDIES[kind], confidence=0.8)  # fmt: skip
 
     def _ill(
-        self, first: list[float | None], values: FloatArray, fans: FloatArray
-    ) -> tuple[int, str] | None:
-        """Position and kind of the worst matrix, None if all are well."""
-        large, small = values > self.max_variance, values * fans < self.min_scale
-        if not (large.any() or small.any()):
+        self, first: list[float | None], obs: Observation, rows: IntArray
+    ) -> tuple[int, str, float] | None:
+        """Position, kind and variance of the worst matrix, None if all are well."""
+        fans = once(obs.layout, "fans of followed", _fans)
+        with np.errstate(all="ignore"):
+            size = obs.stats[rows, _SQUARES] / obs.stats[rows, 0]  # never below the variance
+        if not ((size > self.max_variance) | (size * fans < _NEAR * self.min_scale)).any():
             return None
+        values = _variances(obs, rows)
         was = np.array([math.nan if v is None else v for v in first])
-        spread = large & (values > self.growth * was)
+        spread = (values > self.max_variance) & (values > self.growth * was)
         if spread.any():
-            return int(np.argmax(np.where(spread, values, -1.0))), "spread"
-        collapsed = small & (values * self.growth < was)
-        return (int(np.flatnonzero(collapsed)[0]), "collapsed") if collapsed.any() else None
+            worst = int(np.argmax(np.where(spread, values, -1.0)))
+            return worst, "spread", float(values[worst])
+        collapsed = (values * fans < self.min_scale) & (values * self.growth < was)
+        if not collapsed.any():
+            return None
+        worst = int(np.flatnonzero(collapsed)[0])
+        return worst, "collapsed", float(values[worst])
 
     def _sagemaker(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """SageMaker's meaning: any tensor beyond the limits, once until it is back."""
@@ -212,4 +222,5 @@ def _followed(layout: Layout) -> IntArray:
 
 
 def _fans(layout: Layout) -> FloatArray:
-    return np.array([float(max(1, math.prod(t.shape[1:]))) for t in layout.tensors])
+    shapes = (layout.tensors[int(r)].shape for r in _followed(layout))
+    return np.array([float(max(1, math.prod(shape[1:]))) for shape in shapes])

@@ -94,7 +94,7 @@ class WeightUpdateRatio(CheckedRule[Json]):
         state = {**state, "at": obs.step}
         if near:
             return state, ()
-        stats = obs.stats[rows]
+        stats = obs.stats.take(rows, axis=0)
         with np.errstate(all="ignore"):
             ratios = np.sqrt(stats[:, _SQUARE]) / (np.sqrt(stats[:, _BEFORE]) + self.epsilon)
         ratios[~(stats[:, _COMPARED] > 0)] = np.nan  # nothing finite to compare
