@@ -66,7 +66,12 @@ class AllZero(CheckedRule[Json]):
         "AllZero",
         Severity.INFO,
         Tier.EVIDENCE,
-        (GRADIENT,),
+        (
+            GRADIENT,
+            Need("activations", "zero_fraction"),
+            Need("weights", "zero_fraction"),
+            Need("losses", "value"),
+        ),
         (
             "Follow the tensor back to where it becomes 0: a mask, a product with 0, an index.",
             "Check that the branch it belongs to is taken at all.",
@@ -91,6 +96,10 @@ class AllZero(CheckedRule[Json]):
     def start(self) -> Json:
         """Nothing is zero."""
         return {"zero": {}, "loss": begin()}
+
+    def inspects(self, obs: Observation) -> bool:
+        """Gradients of a training step."""
+        return obs.mode is Mode.TRAIN and obs.captured(Collection.GRADIENTS.value).size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the streak of each tensor that is all zeros."""

@@ -67,7 +67,7 @@ class DeadRelu(CheckedRule[Json]):
         "DeadRelu",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (Need("activations", "dead_fraction"),),
+        (Need("activations", "dead_fraction"), Need("losses", "value")),
         (
             "Lower the learning rate by a factor of 10 to 100, or warm it up.",
             "Use LeakyReLU, GELU or SiLU instead of ReLU.",

@@ -85,7 +85,13 @@ class ExplodingGradient(CheckedRule[Json]):
         "ExplodingGradient",
         Severity.ERROR,
         Tier.CRITICAL,
-        (GRADIENT,),
+        (
+            GRADIENT,
+            Need("weights", "l2"),
+            Need("losses", "value"),
+            Need("history", "value"),
+            Need("window", "value"),
+        ),
         (
             "Clip gradients: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).",
             "Lower the learning rate by a factor of 10, or warm it up.",
@@ -112,6 +118,10 @@ class ExplodingGradient(CheckedRule[Json]):
     def start(self) -> Json:
         """No gradient has been seen."""
         return {"base": [], "last": [], "depth": 0, "told": False, "loss": begin()}
+
+    def inspects(self, obs: Observation) -> bool:
+        """Gradients of a training step."""
+        return obs.mode is Mode.TRAIN and obs.captured(Collection.GRADIENTS.value).size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow the norm; say once that it exploded, or that it had before all became NaN."""

@@ -43,6 +43,7 @@ import numpy as np
 from trainwarden.model import (
     Finding,
     Json,
+    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -80,7 +81,7 @@ class LearningRateTooHigh(CheckedRule[Json]):
         "LearningRateTooHigh",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (UPDATE, LOSSES),
+        (UPDATE, LOSSES, Need("gradients", "l2"), Need("optimizer", "value")),
         (
             "Divide the learning rate by 10; if that helps, by 10 again.",
             "Warm the learning rate up over the first hundred steps.",
@@ -102,6 +103,10 @@ class LearningRateTooHigh(CheckedRule[Json]):
         """No step has been seen."""
         return {"at": -1, "last": -1, "violent": 0, "worse": 0, "since": -1, "top": 0.0,
                 "told": False, "norms": [], "calm": 0, "loss": begin()}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """Weights and the loss of a training step."""
+        return obs.mode is Mode.TRAIN and {"weights", "losses"} <= obs.present
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Count violent steps; judge the loss that follows."""

@@ -41,6 +41,7 @@ import numpy as np
 from trainwarden.model import (
     Finding,
     Json,
+    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -82,7 +83,7 @@ class LearningRateTooLow(CheckedRule[Json]):
         "LearningRateTooLow",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (UPDATE, LOSSES),
+        (UPDATE, LOSSES, Need("gradients", "abs_mean"), Need("optimizer", "value")),
         (
             "Multiply the learning rate by 10; if that helps, by 10 again.",
             "Check the unit of the schedule: a warm-up of epochs where steps were meant?",
@@ -104,6 +105,10 @@ class LearningRateTooLow(CheckedRule[Json]):
         """No step has been seen."""
         return {"last": -1, "since": -1, "saves": 0, "top": 0.0, "rate": 0.0, "near": None,
                 "told": False, "loss": begin()}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """Weights and the loss of a training step."""
+        return obs.mode is Mode.TRAIN and {"weights", "losses"} <= obs.present
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the stretch of tiny updates, or begin it anew."""

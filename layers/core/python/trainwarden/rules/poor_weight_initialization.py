@@ -99,7 +99,12 @@ class PoorWeightInitialization(CheckedRule[Json]):
         "PoorWeightInitialization",
         Severity.ERROR,
         Tier.EVIDENCE,
-        (WEIGHT,),
+        (
+            WEIGHT,
+            Need("gradients", "range"),
+            Need("activations", "variance"),
+            Need("losses", "value"),
+        ),
         (
             "Kaiming initialisation for ReLU-like activations, Xavier for tanh and sigmoid.",
             "Put normalisation layers between the layers; scale residual branches down.",
@@ -134,6 +139,10 @@ class PoorWeightInitialization(CheckedRule[Json]):
         """Nothing has been seen."""
         return {"at": -1, "saves": 0, "zeros": 0, "suspects": [], "high": None, "told": False,
                 "best": None, "loss": begin()}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """Weights of a training step."""
+        return obs.mode is Mode.TRAIN and obs.captured(Collection.WEIGHTS.value).size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at the first weights; wait until the loss says whether they hurt."""

@@ -90,7 +90,7 @@ class SaturatedActivation(CheckedRule[Json]):
         "SaturatedActivation",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (SATURATED,),
+        (SATURATED, Need("gradients", "l2"), Need("losses", "value")),
         (
             "Standardise the inputs to mean 0 and standard deviation 1.",
             "Initialise with Xavier's method; lower the learning rate.",

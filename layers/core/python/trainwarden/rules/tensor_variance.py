@@ -38,6 +38,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    Collection,
     Finding,
     FloatArray,
     IntArray,
@@ -89,7 +90,12 @@ class TensorVariance(CheckedRule[Json]):
         "TensorVariance",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (WEIGHT,),
+        (
+            WEIGHT,
+            Need("activations", "variance"),
+            Need("gradients", "variance"),
+            Need("losses", "value"),
+        ),
         tuple(text for one in _REMEDIES.values() for text in one),
         "capture the collection weights; trainwarden.watch() does so by default",
         explains=("LossNotDecreasing",),
@@ -122,6 +128,10 @@ class TensorVariance(CheckedRule[Json]):
     def start(self) -> Json:
         """No variance has been seen."""
         return {"first": [], "count": 0, "since": -1, "told": False, "ill": {}, "loss": begin()}
+
+    def inspects(self, obs: Observation) -> bool:
+        """Weights of a training step."""
+        return obs.mode is Mode.TRAIN and obs.captured(Collection.WEIGHTS.value).size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Compare with the first saved step, or with the limits given."""

@@ -84,7 +84,7 @@ class UnchangedTensor(CheckedRule[Json]):
         "UnchangedTensor",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (UPDATE,),
+        (UPDATE, Need("gradients", "abs_max"), Need("losses", "value"), Need("optimizer", "value")),
         (
             "Check that optimizer.step() is called and that the optimizer holds these parameters.",
             "Under bf16 or fp16 keep float32 master weights, or raise the learning rate.",
@@ -119,6 +119,10 @@ class UnchangedTensor(CheckedRule[Json]):
         """Nothing rests yet."""
         return {"rest": {}, "longest": {}, "told": False, "rate": 0.0, "loss": begin(),
                 "passes": 0, "moved": False}  # fmt: skip
+
+    def inspects(self, obs: Observation) -> bool:
+        """Weights."""
+        return obs.captured(Collection.WEIGHTS.value).size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the rest of each tensor that did not change; the others are awake."""

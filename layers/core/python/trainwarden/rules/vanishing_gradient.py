@@ -41,6 +41,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    Collection,
     Finding,
     FloatArray,
     IntArray,
@@ -74,7 +75,7 @@ class VanishingGradient(CheckedRule[Json]):
         "VanishingGradient",
         Severity.ERROR,
         Tier.EVIDENCE,
-        (GRADIENT,),
+        (GRADIENT, Need("losses", "value")),
         (
             "Put residual connections or normalisation layers between the layers.",
             "Replace sigmoid and tanh by ReLU-like activations with Kaiming initialisation.",
@@ -107,6 +108,10 @@ class VanishingGradient(CheckedRule[Json]):
     def start(self) -> Json:
         """No gradient has been seen."""
         return {"at": -1, "count": 0, "since": -1, "fired": False, "loss": begin()}
+
+    def inspects(self, obs: Observation) -> bool:
+        """Gradients."""
+        return obs.captured(Collection.GRADIENTS.value).size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend or reset the streak; one finding per streak."""
