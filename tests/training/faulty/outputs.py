@@ -173,7 +173,8 @@ def nearly_all_unknown(hook: Any, variant: str, seed: int, steps: int = 120) -> 
     """A vocabulary of three letters: everything else is the unknown token. Repair: all letters."""
     ids, alphabet = text()
     if variant == "faulty":
-        rare = torch.bincount(ids).argsort()[alphabet // 2 : alphabet // 2 + 3].tolist()
+        shares = torch.bincount(ids) / len(ids)
+        rare = (shares - 0.013).abs().argsort()[:3].tolist()
         kept = [torch.where(ids == r, i + 1, 0) for i, r in enumerate(rare)]
         ids, alphabet = torch.stack(kept).sum(0), 4
     order = torch.Generator().manual_seed(seed)

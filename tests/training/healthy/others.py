@@ -117,11 +117,11 @@ class Scaled(nn.Module):
         return out
 
 
-def nanometres(hook: Any, seed: int) -> None:
-    """Targets of 1e-9: losses of 1e-18, gradients to match."""
-    model = Scaled(1e-9, 0.0)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2, eps=1e-30)
-    fit(hook, model, optimizer, nn.MSELoss(), _regression(1e-9, 0.0), steps=300, seed=seed)
+def micrometres(hook: Any, seed: int) -> None:
+    """Targets of 1e-6: losses of 1e-12, gradients to match."""
+    model = Scaled(1e-6, 0.0)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2, eps=1e-20)
+    fit(hook, model, optimizer, nn.MSELoss(), _regression(1e-6, 0.0), steps=300, seed=seed)
 
 
 def national_income(hook: Any, seed: int) -> None:
