@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,21 @@ import pytest
 from trainwarden.cli import groups, views
 from trainwarden.cli.main import main
 from trainwarden.cli.render import Output
+from trainwarden.cli.watch import sentence
 from trainwarden.config import resolve
 from trainwarden.engine import Engine
 from trainwarden.model import Json
+from trainwarden.pipeline import outcome
 from trainwarden.store.ports import Entry, EntryKind, JobRecord
+
+
+@pytest.fixture(autouse=True)
+def _explains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let no rule explain another, whatever the catalogue says: only the set is a group."""
+    outcome._judge.cache_clear()
+    monkeypatch.setattr("trainwarden.engine.engine.explained", dict)
+    yield
+    outcome._judge.cache_clear()
 
 
 def standing() -> JobRecord:
@@ -76,6 +88,14 @@ def test_each_group_says_its_cause_its_symptoms_and_what_to_try_and_the_rest_is_
 def test_no_verdict_at_all_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     groups.tell([], Output(as_json=False), "no rule has judged this run")
     assert capsys.readouterr().out == "no rule has judged this run\n"
+
+
+def test_watch_says_whose_symptom_a_verdict_is() -> None:
+    rows = {row["rule"]: row for row in views.verdict_rows(standing())}
+    told = sentence({"kind": "verdict", **rows["Overfit"]})
+    assert told == (
+        "verdict Overfit: IssuesFound since step 90, a symptom of learning: validation rises"
+    )
 
 
 def explained(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.unit.pipeline.world import JOB, NAN, World, obs, training_job
 from trainwarden.messages import compose
 from trainwarden.model import Json
+from trainwarden.pipeline import outcome
 from trainwarden.rules import registry
 
 LOUD = {"ExplodingTensor": {"severity": "error"}}
@@ -17,14 +19,14 @@ LOSS = {"LossNotDecreasing": {"num_steps": 2, "diff_percent": 5}}
 
 
 @pytest.fixture(autouse=True)
-def _explains(monkeypatch: pytest.MonkeyPatch) -> None:
+def _explains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let ExplodingTensor explain LossNotDecreasing, whatever the catalogue says."""
     metas = {name: cls.meta for name, cls in registry().items()}
     closed = {"ExplodingTensor": frozenset({"LossNotDecreasing"})}
     assert {*closed} <= {*metas}
     monkeypatch.setattr("trainwarden.engine.engine.explained", lambda: closed)
-    from trainwarden.pipeline import outcome
-
+    outcome._judge.cache_clear()
+    yield
     outcome._judge.cache_clear()
 
 

@@ -248,13 +248,8 @@ class Observation:
 
     @property
     def present(self) -> frozenset[str]:
-        """Collections of which this observation holds anything, side tables included."""
-        found: frozenset[str] | None = self.memo.get("present")
-        if found is None:
-            sides = ("labels",) * bool(self.labels) + ("activations",) * bool(self.channels)
-            found = (self.present_scalars | self.present_tensors).union(sides)
-            self.memo["present"] = found
-        return found
+        """Collections of which this observation holds anything."""
+        return self.present_scalars | self.present_tensors
 
     def among(self, rows: IntArray) -> IntArray:
         """Those of ``rows`` that were captured, in the same order; not to be written into."""

@@ -81,7 +81,8 @@ def sentence(event: Event) -> str:
     if kind == "verdict":
         since = "" if event["since_step"] is None else f" since step {event['since_step']}"
         note = "" if event["note"] is None else f": {event['note']}"
-        return f"verdict {event['rule']}: {event['status']}{since}{note}"
+        cause = "" if event["cause"] is None else f", a symptom of {event['cause']}"
+        return f"verdict {event['rule']}: {event['status']}{since}{cause}{note}"
     if kind == "finding":
         where = f" {event['tensor']}" if event["tensor"] else ""
         return f"step {event['step']} {event['rule']}{where}: {event['message']}"

@@ -106,25 +106,29 @@ class JobConfig:
 
 
 def _spec_to_json(spec: RuleSpec) -> dict[str, Json]:
-    return {
-        "key": spec.key,
-        "name": spec.name,
+    """Return what differs from a rule left as it is: the record of a job is written often."""
+    whole = {
+        "name": "" if spec.name == spec.key else spec.name,
         "parameters": dict(spec.parameters),
         "start_step": spec.start_step,
         "end_step": spec.end_step,
-        "every": spec.every,
+        "every": 0 if spec.every == 1 else spec.every,
         "modes": [str(mode) for mode in spec.modes],
         "severity": str(spec.severity) if spec.severity else None,
         "actions": list(spec.actions),
-        "profile": spec.profile,
+        "profile": "" if spec.profile == DEFAULT else spec.profile,
     }
+    kept = {key: value for key, value in whole.items() if value or key == "end_step"}
+    if spec.end_step is None:
+        del kept["end_step"]
+    return {"key": spec.key, **kept}
 
 
 def _spec_from_json(body: Mapping[str, Json]) -> RuleSpec:
     severity = body.get("severity")
     return RuleSpec(
         key=body["key"],
-        name=body["name"],
+        name=body.get("name", body["key"]),
         parameters=body.get("parameters", {}),
         start_step=body.get("start_step", 0),
         end_step=body.get("end_step"),

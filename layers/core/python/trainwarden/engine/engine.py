@@ -2,7 +2,6 @@
 
 The state is JSON: rule key → what the rule remembers and where it stands. Folding is pure: the
 state given is never changed, and a run cut anywhere, with JSON in between, gives the same result.
-A rule is called for an observation that holds at least one of the collections it needs.
 """
 
 from __future__ import annotations
@@ -54,10 +53,8 @@ class Engine:
         """Fold one observation into every rule that looks at it."""
         entries: Mapping[str, Entry] = state["rules"]
         results: list[tuple[Runner, Entry, Result]] = []
-        present, scalars, tensors = obs.present, obs.present_scalars, obs.present_tensors
+        scalars, tensors = obs.present_scalars, obs.present_tensors
         for key, runner in self._runners.items():
-            if runner.needs and runner.needs.isdisjoint(present):
-                continue
             before = entries.get(key) or runner.begin()
             if before.get("status") in SETTLED_WORDS or not runner.looks(before, obs):
                 continue

@@ -47,7 +47,6 @@ class Runner:
         needs = self.rule.meta.needs
         self._scalars = frozenset(str(n.collection) for n in needs if n.stat == "value")
         self._tensors = frozenset(str(n.collection) for n in needs if n.stat != "value")
-        self.needs = self._scalars | self._tensors
         self._plain = type(self.rule).inspects is Rule.inspects
 
     def begin(self) -> Entry:
