@@ -28,6 +28,7 @@ import torch
 
 import trainwarden
 from trainwarden.engine import RuleSpec, replay
+from trainwarden.engine.findings import CRASH_CODE
 from trainwarden.model import Finding, Json, Observation
 from trainwarden.rules import names
 from trainwarden.store.memory import MemoryObjects
@@ -119,6 +120,7 @@ class Run:
     seed: int
     steps: int
     labels: dict[str, int] = field(default_factory=dict)
+    crashed: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -146,9 +148,11 @@ def run(core: Any, case: Mapping[str, Json], variant: str, seed: int, interval: 
     core.run_program(case["module"], adapter, variant, seed=seed)
     found = judge(list(observations(adapter.store)))
     told: dict[str, int] = {}
+    crashed = tuple(f.rule for f in found if f.code == CRASH_CODE)
     for finding in found:
-        told.setdefault(LABELS.get(finding.rule, finding.rule), finding.step)
-    return Run(case["id"], variant, seed, adapter.steps, told, found)
+        if finding.code != CRASH_CODE:
+            told.setdefault(LABELS.get(finding.rule, finding.rule), finding.step)
+    return Run(case["id"], variant, seed, adapter.steps, told, crashed, found)
 
 
 @dataclass
@@ -165,10 +169,12 @@ class Score:
     false_negatives: int = 0
     good_labels: int = 0
     bad_labels: int = 0
+    crashed: int = 0
     passed: list[float] = field(default_factory=list)
 
     def add(self, case: Mapping[str, Json], one: Run) -> None:
         """Count one run; a healthy one should say nothing."""
+        self.crashed += len(one.crashed)
         if one.variant == "healthy":
             self.bad_labels += len(one.labels)
             if "labels" in case:
@@ -202,6 +208,7 @@ class Score:
             ("false alarms, negatives", f"{self.false_negatives}/{self.negatives}", ""),
             ("false alarms, all healthy", _share(false, healthy), "<= 0.02"),
             ("precision of labels", _share(self.good_labels, labels), ">= 0.90"),
+            ("rules that crashed", str(self.crashed), "0"),
             (
                 "median share of the run passed at the first right finding",
                 f"{median(self.passed):.2f}" if self.passed else "-",

@@ -105,7 +105,7 @@ class DataOrder(CheckedRule[Json]):
         known = any(label >= 0 and n > 0 for label, n in obs.labels[name].items())
         if not known or not _batch.per_sample(obs, name):
             return state, ()
-        kept = _counted(state["names"].get(name), obs, name)
+        kept = _counted(_of("n", state, name), obs, name)
         finding = self._blocks(kept, obs, name) or self._few(kept, obs, name)
         finding = finding or _one_class(kept, obs, name)
         if finding is not None:
@@ -151,7 +151,7 @@ class DataOrder(CheckedRule[Json]):
         if target is None:
             return state, ()
         name, mean, std = target
-        row = state["names"].get(name, {"step": -2, "seen": []})
+        row = _of("seen", state, name) or {"step": -2, "seen": []}
         seen = [*row["seen"], [mean, std]] if obs.step == row["step"] + 1 else [[mean, std]]
         steps = np.sign(np.diff([one for one, _ in seen]))
         if steps.size and steps[-1] != steps[0]:
@@ -169,6 +169,12 @@ class DataOrder(CheckedRule[Json]):
         evidence = {"kind": "sorted_targets", "from": first, "to": mean}
         since = obs.step - len(seen) + 1
         return {}, (Finding(obs.step, name, moved, _FAR, message, since, evidence),)
+
+
+def _of(kind: str, state: Json, name: str) -> Json | None:
+    """What is kept of ``name``, if of this kind: targets may be whole numbers at times."""
+    kept: Json | None = state["names"].get(name)
+    return kept if kept is not None and kind in kept else None
 
 
 def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
