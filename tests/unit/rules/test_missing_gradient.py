@@ -92,6 +92,12 @@ def test_what_may_be_frozen(run: list[Observation]) -> None:
     assert fired(RULE, run) == []
 
 
+def test_a_part_that_was_not_entered_lies_where_the_module_around_it_does() -> None:
+    inner = layer("attention.out.weight", -1)  # attention uses its weight without a call
+    assert told(frozen(EVEN, inner, layer("attention.in", 0))) == [(2, "frozen_output_layer")]
+    assert told(frozen(EVEN, inner, layer("attention.in", 3))) == []
+
+
 def test_a_network_of_which_only_biases_are_trained_has_a_frozen_output_layer() -> None:
     bias = tensor("fc.bias", "biases", (10,), depth=2)
     script = Script(layer("fc.weight", 2, trainable=False), bias)

@@ -101,7 +101,7 @@ class Collapse(CheckedRule[Json]):
             "Give the loss a reason to keep them apart.",
         ),
         "capture the collection batch; trainwarden.watch() does so by default",
-        explains=("DeadRelu", "TensorVariance", "VanishingGradient"),
+        explains=("TensorVariance",),
     )
 
     min_cosine: float = param(0.98, "Cosine of outputs that are alike.", bounds=Bounds(gt=0, lt=1))

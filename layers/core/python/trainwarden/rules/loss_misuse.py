@@ -194,7 +194,8 @@ class LossMisuse(CheckedRule[Json]):
             elif function == "nll_loss" and facts.get("log_rows_sum_to_one", 1.0) <= 1 - self.share:
                 yield "logits_to_nll"
         elif function == "binary_cross_entropy_with_logits" and facts.get("inside_unit", 0.0) >= 1:
-            yield "double_sigmoid"
+            if not _other_activation(obs):
+                yield "double_sigmoid"
         elif function == "binary_cross_entropy" and _all_one(facts) and not _sigmoid(obs):
             yield "softmax_of_one"
         if facts.get("broadcast") == 1 and _crossed(facts):
@@ -205,7 +206,7 @@ class LossMisuse(CheckedRule[Json]):
             yield "single_class"
         elif self._probable(facts):
             yield "double_softmax"
-        elif facts.get("inside_unit", 0.0) >= 1:
+        elif facts.get("inside_unit", 0.0) >= 1 and not _other_activation(obs):
             yield "sigmoid_to_cross_entropy"
         elif self._maximised(obs, facts):
             yield "maximised"
@@ -264,6 +265,12 @@ def _sigmoid(obs: Observation) -> Bounded | None:
     """Return the sigmoid module that makes the model's output, if one does."""
     last = output_activation(obs)
     return last if last is not None and last.kind in _SIGMOIDS else None
+
+
+def _other_activation(obs: Observation) -> bool:
+    """Say whether the model ends in another bounded module: OBJ002's business."""
+    last = output_activation(obs)
+    return last is not None and last.kind not in _SIGMOIDS
 
 
 def _from_sigmoid(obs: Observation, kind: str, facts: Mapping[str, float]) -> bool:

@@ -54,6 +54,7 @@ from trainwarden.model import (
     Observation,
     RuleMeta,
     Severity,
+    TensorInfo,
     Tier,
 )
 from trainwarden.rules._facts import fact, functions, skipped, suspicions
@@ -279,9 +280,19 @@ def _last_is_frozen(layout: Layout) -> int:
         return -1
     for other in trained:
         around = bool(other.module) and f"{head.module}.".startswith(f"{other.module}.")
-        if other.depth < 0 or other.depth >= depth or around:
+        if not 0 <= _depth(layout, other) < depth or around:
             return -1
     return last
+
+
+def _depth(layout: Layout, tensor: TensorInfo) -> int:
+    """Depth of a tensor's module, else of the module around it that was entered; -1 unknown."""
+    if tensor.depth >= 0:
+        return tensor.depth
+    return max(
+        (t.depth for t in layout.tensors if t.module and tensor.module.startswith(f"{t.module}.")),
+        default=-1,
+    )
 
 
 def _even(obs: Observation, row: int) -> bool:

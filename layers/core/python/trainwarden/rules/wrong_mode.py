@@ -16,10 +16,10 @@ evidence.kind says what it is:
   normalisation;
 * *batchnorm_momentum*: batch normalisation whose momentum is at least ``max_momentum``: its
   statistics are those of the last batch. Other libraries mean 1 - momentum by it;
-* *batchnorm_stale*: in training mode, over ``min_steps`` steps, no running statistic moves; or at
-  ``occasions`` evaluations in a row less than ``min_absorbed`` of the statistics, 1 - (1 -
-  momentum)**steps, is of this run's data, and the validation loss is over 1.3 times the training
-  loss.
+* *batchnorm_stale*: in training mode, over ``min_steps`` steps, no running statistic moves or the
+  momentum is 0; or at ``occasions`` evaluations in a row less than ``min_absorbed`` of the
+  statistics, 1 - (1 - momentum)**steps, is of this run's data, and the validation loss is over 1.3
+  times the training loss.
 
 Intended and not counted: batch normalisation in eval mode whose scale and shift are frozen, or that
 has statistics of its own while the model as a whole is in training mode; passes without gradients
@@ -173,7 +173,7 @@ class WrongMode(CheckedRule[Json]):
         if norms >= 1 and resting < norms:
             if self.max_momentum <= facts["batchnorm_momentum_max"] <= 1:
                 yield "batchnorm_momentum"
-            elif resting == 0 and _stale(obs):
+            elif facts["batchnorm_momentum_max"] == 0 or (resting == 0 and _stale(obs)):
                 yield "batchnorm_stale"
 
     def _finding(
