@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,7 +167,9 @@ class Refusing(MemoryObjects):
         raise NotFoundError("no such bucket")
 
 
-def test_training_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
+def test_training_goes_on_whatever_happens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     matrix = xgb.DMatrix(*DIABETES[0])
     wrong: list[dict[str, Any]] = [
         {"job": "not a job!"},
@@ -174,7 +177,7 @@ def test_training_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> 
         {"save_interval": -1},
     ]
     for options in wrong:
-        callback = XGBoostCallback(matrix, **{"job": "j", "out": "memory", **options})
+        callback = XGBoostCallback(matrix, **{"job": "j", "out": tmp_path, **options})
         booster = xgb.train({**QUIET, **SHALLOW}, matrix, 3, callbacks=[callback])
         assert booster.num_boosted_rounds() == 3
     assert "training is not watched" in caplog.text or "trainwarden" in caplog.text
