@@ -76,6 +76,8 @@ TRIVIAL, MODES = [(40, "trivial_optimum")], [(40, "mode_collapse")]
         pytest.param(run_of(size=lambda i: 1.0 if i < 10 else 50.0), [], id="an-offset-is-learned"),
         pytest.param(run_of(shape=(1,)), [], id="one-number"),
         pytest.param(run_of(shape=()), [], id="a-number"),
+        pytest.param(run_of(shape=(2,)), [], id="a-mean-and-a-variance"),
+        pytest.param(run_of(shape=(2,), optimizer=PLAYERS), MODES, id="points-of-a-generator"),
         pytest.param(run_of(optimizer=PLAYERS, loss=lambda _: 0.7), MODES, id="one-mode"),
         pytest.param(run_of(lambda i: (0.5, 0.7) if i < 10 else (0.2, 0.99), optimizer=PLAYERS),
                      [], id="few-modes"),

@@ -14,7 +14,7 @@ started below ``start_cosine``, at each of 5 saved steps and more. evidence.kind
 * *posterior_collapse*: they are so for ``long_steps`` steps in a model that rebuilds its input, or
   whose loss nobody knows, though the loss has lost ``max_fall`` of its start.
 
-Not judged: outputs of one number; classifiers and regressions, whose targets may be alike, and
+Not judged: outputs of one number, without several optimizers of fewer than 8; classifiers and regressions, whose targets may be alike, and
 whose constant answers other rules explain; outputs that have grown more than tenfold, since they
 learn an offset.
 
@@ -57,6 +57,7 @@ RMS = Need(Collection.OUTPUTS.value, "rms")
 _COSINE, _SPREAD, _OUTPUT = "output/0.cosine", "output/0.batch_spread", "output/0"
 _KEPT = 5
 _SMALLER, _MUCH_SMALLER, _GROWN, _TRIVIAL = 0.5, 0.2, 10.0, 0.9
+_EMBEDDING = 8  # numbers: fewer are a regression's, whose loss may be written by hand
 _REBUILDING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
                          "binary_cross_entropy", "binary_cross_entropy_with_logits"})  # fmt: skip
 _FREE = frozenset({"cosine_embedding_loss", "triplet_margin_loss", "margin_ranking_loss"})
@@ -166,6 +167,8 @@ class Collapse(CheckedRule[Json]):
         """Say which collapse it may be; empty for none."""
         if several_optimizers(obs):
             return "mode_collapse" if smaller < _MUCH_SMALLER else ""
+        if math.prod(obs.layout.tensors[obs.layout.row_of[_OUTPUT]].shape) < _EMBEDDING:
+            return ""
         known = {name.partition(":")[0]: facts for name, facts in functions(obs).items()}
         free = not set(known) - _FREE
         if free and fallen >= _TRIVIAL:
