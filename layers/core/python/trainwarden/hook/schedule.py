@@ -37,6 +37,10 @@ class Schedule:
     def saves(self, step: int) -> bool:
         """Say whether ``step`` is saved."""
         since = step - self.start
-        if since < 0 or (self.end is not None and step >= self.end):
+        if not self.covers(step):
             return False
         return since < self.dense or since % self.interval == 0
+
+    def covers(self, step: int) -> bool:
+        """Say whether ``step`` may be saved if there is a reason to."""
+        return step >= self.start and (self.end is None or step < self.end)

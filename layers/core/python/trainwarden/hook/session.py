@@ -179,6 +179,11 @@ class Session:
         """Return the row of a tensor, a new one for a new name; -1 if the layout is full."""
         return self._rows.row(info)
 
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """The layout so far."""
+        return self._rows.layout.tensors
+
     def draft(self, step: int, mode: Mode, mode_step: int) -> Draft:
         """Open the draft of a saved step."""
         return Draft(step, mode, mode_step, self.now())

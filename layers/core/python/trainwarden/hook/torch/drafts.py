@@ -39,10 +39,11 @@ class Drafts:
         self._wrote = False
         self._carried: dict[tuple[str, str], Any] = {}
 
-    def open(self, step: int) -> bool:
-        """Begin the draft of ``step`` if it is saved; True if so."""
+    def open(self, step: int, *, anyway: bool = False) -> bool:
+        """Begin the draft of ``step`` if it is saved, or ``anyway``; True if so."""
         self.tally, self.draft = Tally(), None
-        if self._session.options.schedule.saves(step):
+        schedule = self._session.options.schedule
+        if schedule.saves(step) or (anyway and schedule.covers(step)):
             self.draft = self._session.draft(step, Mode.TRAIN, step)
         return self.draft is not None
 

@@ -67,6 +67,7 @@ class LossFinder:
         tally: Returns where losses go at the moment, None for nowhere.
         label: Told each loss function's target.
         owner: Tells our losses from those of other models.
+        saw: Told every loss of a training step, also of those that are not saved.
     """
 
     def __init__(
@@ -75,12 +76,15 @@ class LossFinder:
         tally: Callable[[], Tally | None],
         label: Callable[[Tally, Any], object],
         owner: Ownership,
+        saw: Callable[[torch.Tensor], object],
     ) -> None:
         self._session, self._tally, self._label = session, tally, label
-        self._owner, self._inside = owner, _Inside()
+        self._owner, self._inside, self._saw = owner, _Inside(), saw
+        self._closely, self._foreign = True, False  # look whose a loss is; others were seen
         self._scaled: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._backward = Patch(torch.autograd, "backward", self._around_backward)
         self._counting = self.watching = False
+        self.checking, self.checks = False, 0  # in a validation in training mode; how many
         self._functions = [
             Patch(functional, name, partial(self._around_function, name, parameters(name)))
             for name in _FUNCTIONS
@@ -92,13 +96,28 @@ class LossFinder:
         self.watch_backward(on=False)
         self.watch_functions(on=False)
 
-    def watch_backward(self, *, on: bool) -> None:
-        """Watch calls of ``backward()`` or stop to."""
+    def watch_backward(self, *, on: bool, closely: bool = True) -> None:
+        """Watch calls of ``backward()`` or stop to.
+
+        Args:
+            on: Watch.
+            closely: The step is saved: find out whose each loss is. Until one was not ours, those
+                of other steps are taken for ours.
+        """
+        self._closely = closely
+        self._scaled.clear()
         if on:
             self._backward.install()
         else:
             self._backward.remove()
-            self._scaled.clear()
+
+    def owns(self, loss: torch.Tensor, inputs: Any = ()) -> bool:
+        """Say if a loss that is trained on is ours; quickly if the step is not saved."""
+        if not (self._closely or self._foreign):
+            return True
+        ours = self._owner.owns(loss, inputs)
+        self._foreign |= not ours
+        return ours
 
     def watch_functions(self, *, on: bool, counting: bool = False) -> None:
         """Watch calls of loss functions or stop to.
@@ -114,9 +133,14 @@ class LossFinder:
         for patch in self._functions:
             (patch.install if on else patch.remove)()
 
+    def check(self, target: Any) -> None:
+        """A loss was computed; without gradients, of a model in training mode, it is counted."""
+        if self.checking and target is not None and not torch.is_grad_enabled():
+            self.checking, self.checks = False, self.checks + 1
+
     def scaled(self, loss: Any, result: Any) -> None:
         """Remember which loss GradScaler scaled, so that the true one is kept."""
-        if self._owner.owns(loss) and self._tally() is not None:
+        if isinstance(loss, torch.Tensor):
             self._scaled.append((result, loss))
             del self._scaled[:-_MAX_SCALED]
 
@@ -125,13 +149,20 @@ class LossFinder:
         return original(*args, **kwargs)
 
     def _started_backward(self, roots: Any) -> None:
-        ours = [root for root in tensors_in(roots, 1) if self._owner.owns(root)]
+        ours = [
+            next((loss for scaled, loss in self._scaled if scaled is root), root)
+            for root in ([roots] if isinstance(roots, torch.Tensor) else tensors_in(roots, 1))
+            if self.owns(root)
+        ]
+        if self._scaled and ours:
+            self._scaled.clear()
+        for loss in ours:
+            if loss.numel() == 1:
+                self._saw(loss)
         tally = self._tally() if ours else None
         if tally is not None:
-            for root in ours:
-                tally.root(next((loss for scaled, loss in self._scaled if scaled is root), root))
-        if ours:
-            self._scaled.clear()
+            for loss in ours:
+                tally.root(loss)
 
     def _around_function(
         self,
@@ -156,7 +187,10 @@ class LossFinder:
     def _computed(self, name: str, arguments: Mapping[str, Any], result: Any) -> None:
         values = list(arguments.values())
         inputs = values[:1]
-        tally = self._tally() if self._owner.owns(result, inputs) else None
+        if not self._owner.owns(result, inputs):
+            return
+        self.check(arguments.get("target"))
+        tally = self._tally()
         if tally is None:
             return
         tally.objectives.look(name, arguments)
@@ -178,6 +212,8 @@ class LossReader:
         label: Told each target.
         loss_fn: As given to ``watch``.
         owner: Tells our losses from those of other models.
+        saw: Told every loss of a training step, also of those that are not saved, before
+            ``backward()``; it may open the step's draft.
     """
 
     def __init__(
@@ -187,11 +223,15 @@ class LossReader:
         label: Callable[[Tally, Any], None],
         loss_fn: Any,
         owner: Ownership,
+        saw: Callable[[torch.Tensor, bool], object],
     ) -> None:
         self._session, self._loss_fn, self.owner = session, loss_fn, owner
         # The loss module and torch's functions live on when the watched modules do not.
         self._tally, self._label = weakly(tally), weakly(label)
-        self.finder = LossFinder(session, self._tally, self._label, owner)
+        self._saw = weakly(saw)
+        self.finder = LossFinder(
+            session, self._tally, self._label, owner, lambda loss: self._saw(loss, False)
+        )
         self.searching = True  # until the loss module was seen at work
         self.searching_functions = not isinstance(loss_fn, nn.Module)
         self._trusted = function_name(loss_fn)
@@ -204,12 +244,15 @@ class LossReader:
         return [self._loss_fn.register_forward_hook(Callback(self._session, self._called))]
 
     def _called(self, module: nn.Module, args: Sequence[Any], output: Any) -> None:
-        if not self.owner.owns(output, args[:1]):
+        trained_on = isinstance(output, torch.Tensor) and output.grad_fn is not None
+        if not (self.finder.owns if trained_on else self.owner.owns)(output, args[:1]):
             return
         if self.searching:
             self.searching = self.searching_functions = False
             self.finder.watch_backward(on=False)
             self.finder.watch_functions(on=self.finder.watching)
+        if trained_on:
+            self._saw(output, True)
         self.add(args, output)
         tally = self._tally()
         if tally is not None:
@@ -218,6 +261,7 @@ class LossReader:
 
     def add(self, args: Sequence[Any], output: Any) -> None:
         """Add the result of a call of the loss function."""
+        self.finder.check(args[1] if len(args) > 1 else None)
         tally = self._tally()
         if tally is not None:
             tally.keep_only(LOSS)

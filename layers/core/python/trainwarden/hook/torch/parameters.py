@@ -96,6 +96,11 @@ class Parameters:
         """Identities of all parameters found."""
         return frozenset(self._parameters)
 
+    def places(self) -> dict[int, tuple[int, str]]:
+        """Return id of parameter → position in forward order, path of its module."""
+        known = sorted(self._parameters.values(), key=lambda one: one.info.depth)
+        return {id(one.tensor): (i, one.info.module) for i, one in enumerate(known)}
+
     def _found(
         self,
         name: str,

@@ -28,11 +28,13 @@ from torch.optim.optimizer import (
 )
 
 from trainwarden.errors import BadInputError
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.activations import Activations
 from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.callbacks import Callback, Scripting
 from trainwarden.hook.torch.drafts import Drafts
+from trainwarden.hook.torch.events import Events
+from trainwarden.hook.torch.facts import Facts
 from trainwarden.hook.torch.features import MAX_BATCHES, Batches
 from trainwarden.hook.torch.loop import Loop
 from trainwarden.hook.torch.losses import LOSS, LossReader, loss_in
@@ -86,10 +88,17 @@ class Steps:
         self.parameters = Parameters(session, self._modules)
         self.activations = Activations(session, self._modules)
         self.batches = Batches(session, self._modules)
+        self.events = Events(session, self.drafts, self.parameters)
         self.losses = LossReader(
-            session, self._current_tally, self._label, loss_fn, Ownership(roots.values())
+            session,
+            self._current_tally,
+            self._label,
+            loss_fn,
+            Ownership(roots.values()),
+            self._saw_loss,
         )
         self.drafts.losses = self.losses
+        self.facts = Facts(session, self._modules, self._optimizers, self.parameters, self.losses)
         self.scaler = ScalerWatch(
             session,
             scaled=self.losses.finder.scaled,
@@ -169,8 +178,10 @@ class Steps:
         self._saw_forward, self.loop.counted = True, False
         self.losses.owner.called()
         self._enter(training=module.training)
+        checking = module.training and not torch.is_grad_enabled()
+        self.losses.finder.checking = checking
         if self._current_tally() is None:
-            self.losses.finder.watch_functions(on=False)
+            self.losses.finder.watch_functions(on=checking)
             return
         # Models may compute their loss themselves: it is looked at, but not counted.
         self.losses.finder.watch_functions(on=not self.activations.compiled(prefix))
@@ -230,6 +241,7 @@ class Steps:
         ):
             self._forwarded.add(prefix)
             self.activations.detach()
+            self.facts.forward(prefix)
             outputs = [tensor for tensor in tensors_in(output) if tensor is not own]
             add_batch(
                 self._session,
@@ -265,6 +277,12 @@ class Steps:
             )
         return self.drafts.evaluation[1] if self.drafts.evaluation else None
 
+    def _saw_loss(self, loss: torch.Tensor, averaged: bool) -> None:  # noqa: FBT001 - a callback
+        """A loss that is trained on, saved or not; of the loss module, or what is called on."""
+        if averaged and not (self._modules.training or self._trains_in_eval):
+            return
+        self.events.saw(loss, self.step, averaged=averaged)
+
     def _label(self, tally: Tally, target: Any) -> None:
         if not self._session.options.wants(Collection.LABELS, "label/0"):
             return
@@ -284,15 +302,15 @@ class Steps:
     def _open(self) -> None:
         """Begin the draft of the step to come, if it is saved."""
         self._captured, self._forwarded = set(), set()
-        saved = self.drafts.open(self.step)
-        self.losses.finder.watch_backward(on=saved and self.losses.searching)
+        saved = self.drafts.open(self.step, anyway=self.events.window.wants(self.step))
+        self.losses.finder.watch_backward(on=self.losses.searching, closely=saved)
         self.loop.opened(self.step)
 
     def _of_others(self, act: Callable[..., None], optimizer: Optimizer, *_: Any) -> None:
         if optimizer not in self._hooked:
             act(optimizer)
 
-    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _before_step(self, optimizer: Optimizer, *call: Any) -> None:
         if not self._optimizers.begin(optimizer):
             return
         counted = self.loop.stepping(optimizer)
@@ -317,7 +335,7 @@ class Steps:
         self._look_around()
         share = self._share(optimizer)
         self.parameters.capture(draft, share, scaled.scaling, weights=not counted)
-        self._describe(draft, optimizer)
+        self.facts.add(draft, optimizer, call)
         if scaled.found_inf is not None and scaled.loss_scale is not None:
             draft.scalar(Collection.OPTIMIZER, "found_inf", float(scaled.found_inf))
             draft.scalar(Collection.OPTIMIZER, "loss_scale", scaled.loss_scale)
@@ -337,9 +355,9 @@ class Steps:
             self.losses.finder.watch_functions(on=False)
             self._look_around()
             self.parameters.capture(draft, None, UNSCALED)
-            for optimizer in self._optimizers.known:
-                self._describe(draft, optimizer)
+            self.facts.add(draft)
             self.loop.tell_pass(draft)
+        self.events.close(self.step, next(iter(self._optimizers.known), None))
         self.drafts.complete()
         self.step += 1
         self._open()
@@ -362,19 +380,11 @@ class Steps:
         others = frozenset[int]().union(*(owned_by(other) for other in rest))
         return self.parameters.ids - others | owned_by(optimizer)
 
-    def _describe(self, draft: Draft, optimizer: Optimizer) -> None:
-        """Learning rates, and whether the modules are in training mode."""
-        position = self._optimizers.position(optimizer)
-        prefix = f"{position}." if position else ""
-        if Collection.OPTIMIZER in self._session.options.collections:
-            for i, group in enumerate(optimizer.param_groups):
-                if "lr" in group:
-                    draft.scalar(Collection.OPTIMIZER, f"{prefix}lr_{i}", float(group["lr"]))
-            draft.scalar(Collection.OPTIMIZER, "train_mode", float(self._modules.training))
-
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.loop.stepped(optimizer, self.drafts.draft, self.step)
+        self.facts.stepped(self.drafts.draft, optimizer)
         if self._optimizers.end(optimizer):
+            self.events.close(self.step, optimizer)
             self.drafts.complete()
             self.step += 1
             self._open()

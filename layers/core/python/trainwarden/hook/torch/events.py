@@ -1,0 +1,85 @@
+"""Steps that are saved because of what happens in them: a loss that is not finite, or a spike."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.drafts import Drafts
+from trainwarden.hook.torch.origin import any_nonfinite, first_operation, order_facts
+from trainwarden.hook.torch.parameters import Parameters
+from trainwarden.hook.torch.window import LossWatch
+from trainwarden.hook.window import Window
+from trainwarden.model import Collection
+
+
+class Events:
+    """Follows the losses of every step, opens drafts out of turn, and tells what led there.
+
+    Args:
+        session: Says what is captured.
+        drafts: One may be opened in the middle of a step.
+        parameters: Places operations in the model.
+    """
+
+    def __init__(self, session: Session, drafts: Drafts, parameters: Parameters) -> None:
+        self._session, self._drafts, self._parameters = session, drafts, parameters
+        self.window = Window()
+        self.watch = LossWatch(self.window, self._alarm)
+        self._step, self._operation = 0, ""
+        chosen = session.options.collections
+        self._tells_window = Collection.WINDOW in chosen
+        self._tells_history = Collection.HISTORY in chosen
+
+    def saw(self, loss: torch.Tensor, step: int, *, averaged: bool) -> None:
+        """A loss that is about to be trained on.
+
+        Args:
+            loss: With its graph, before ``backward()``.
+            step: Is being made.
+            averaged: Several of them in a step are averaged, not added up.
+        """
+        self._step, self.watch.averaging = step, averaged
+        self.watch.saw(loss)
+
+    def _alarm(self, loss: torch.Tensor | None, value: float) -> None:
+        if not self._tells_history or not self.window.event(self._step, value):
+            return
+        self.window.follow(self._step if loss is not None else self._step + 1)
+        if loss is None:
+            return
+        if self._drafts.draft is None:
+            self._drafts.open(self._step, anyway=True)
+        if not math.isfinite(value):
+            self._operation = first_operation(loss, self._parameters.places())
+
+    def close(self, step: int, optimizer: Optimizer | None) -> None:
+        """A step was made; its draft gets what is known of the steps before it."""
+        self._step = step
+        rate: Any = optimizer.param_groups[0].get("lr") if optimizer is not None else None
+        self.watch.close(step, rate)
+        draft = self._drafts.draft
+        if draft is None:
+            return
+        self.watch.settle()
+        facts = self.window.facts()
+        if self._tells_window:
+            for name, value in facts.items():
+                draft.scalar(Collection.WINDOW, name, value)
+        if self._tells_history:
+            self._tell_history(draft)
+
+    def _tell_history(self, draft: Draft) -> None:
+        loss = self.window.last_loss
+        bad = loss is not None and not math.isfinite(loss)
+        skipped = draft.scalars.get(Collection.OPTIMIZER.value, {}).get("found_inf", 0.0) > 0
+        found = self.window.history()
+        if (bad or any_nonfinite(draft)) and not skipped:
+            found |= order_facts(draft, self._session.tensors, self._operation, loss=loss)
+        self._operation = ""
+        for name, value in found.items():
+            draft.scalar(Collection.HISTORY, name, value)
