@@ -83,6 +83,8 @@ WRONG = {"accuracy": 0.01}
         pytest.param("binary_cross_entropy", INSIDE, [], id="probabilities-to-bce"),
         pytest.param("binary_cross_entropy_with_logits", INSIDE, [(20, "double_sigmoid")],
                      id="double-sigmoid"),
+        pytest.param("binary_cross_entropy_with_logits", {**INSIDE, "input_max": 0.4}, [],
+                     id="small-logits-above-0"),
         pytest.param("binary_cross_entropy_with_logits", {}, [], id="logits-to-bce"),
         pytest.param("cross_entropy", dict.fromkeys(LOGITS, NAN), [], id="nan"),
         pytest.param("cross_entropy", dict.fromkeys(LOGITS, INF), [(1, "double_softmax")],
@@ -148,6 +150,12 @@ def test_a_loss_that_is_made_to_rise(
     facts: dict[str, float], more: dict[str, Any], expected: list[Any]
 ) -> None:
     assert told(run_of("cross_entropy", facts, **{"labels": MIXED, **more})) == expected
+
+
+def test_a_critic_may_be_unsure_for_long() -> None:
+    players = {"optimizer": {"lr_0": 1.0, "1.lr_0": 1.0}}
+    run = run_of("binary_cross_entropy_with_logits", INSIDE, scalars=players)
+    assert told(run) == []
 
 
 def test_the_message_says_what_cannot_be_reached() -> None:

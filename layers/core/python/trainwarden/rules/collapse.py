@@ -14,9 +14,9 @@ started below ``start_cosine``, at each of 5 saved steps and more. evidence.kind
 * *posterior_collapse*: they are so for ``long_steps`` steps in a model that rebuilds its input, or
   whose loss nobody knows, though the loss has lost ``max_fall`` of its start.
 
-Not judged: outputs of one number, without several optimizers of fewer than 8; classifiers and regressions, whose targets may be alike, and
-whose constant answers other rules explain; outputs that have grown more than tenfold, since they
-learn an offset.
+Not judged: outputs of one number, without several optimizers those of fewer than 8; classifiers and
+regressions, whose targets may be alike, and whose constant answers other rules explain; outputs
+that have grown more than tenfold, since they learn an offset.
 
 **Remedy.** Negatives, a stop-gradient, a margin or a variance term; equal strength of generator and
 critic; a smaller weight of the divergence, warmed up.

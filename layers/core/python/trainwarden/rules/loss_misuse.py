@@ -20,7 +20,7 @@ the rows (unit: 1) look like the wrong thing; evidence.kind says what it is:
 * *single_class*: cross_entropy over one class is always 0;
 * *double_sigmoid*, *sigmoid_to_cross_entropy*: a loss that applies sigmoid or softmax itself gets
   inputs that all lie in [0, 1], and the model ends in a sigmoid module; or they do so at ``long``
-  saved steps in a row that span ``min_steps`` steps, and none ever left it;
+  saved steps in a row that span ``min_steps`` steps, some over 0.5, under one optimizer;
 * *maximised*: cross_entropy over at least 3 classes is over 1.5 x ln C and at most a third of what
   a guess gets right is right, over ``long`` saved steps: the loss is made to rise.
 
@@ -63,6 +63,7 @@ from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 _SLOW = frozenset({"double_sigmoid", "sigmoid_to_cross_entropy", "maximised"})
 _SIGMOIDS = frozenset({"Sigmoid", "Hardsigmoid"})
+_HALF = 0.5
 _CHANCE, _ABOVE = 1 / 3, 1.5
 _MANY = 3  # classes: with two, an adversary's labels look alike
 _TOLD = {
@@ -178,6 +179,7 @@ class LossMisuse(CheckedRule[Json]):
         for kind, (since, count) in kept.items():
             certain = kind not in _SLOW or _from_sigmoid(obs, kind, ill[kind][1])
             lasted = count >= self.long and obs.step - since >= self.min_steps
+            lasted = lasted and not several_optimizers(obs)  # critics are unsure for long
             if (certain and count >= self.patience) or lasted:
                 found.append(self._finding(obs, kind, *ill[kind], (since, count)))
         told = [str(finding.evidence["kind"]) for finding in found]
@@ -193,7 +195,7 @@ class LossMisuse(CheckedRule[Json]):
                 yield "probabilities_to_nll" if function == "nll_loss" else "probabilities_to_kl"
             elif function == "nll_loss" and facts.get("log_rows_sum_to_one", 1.0) <= 1 - self.share:
                 yield "logits_to_nll"
-        elif function == "binary_cross_entropy_with_logits" and facts.get("inside_unit", 0.0) >= 1:
+        elif function == "binary_cross_entropy_with_logits" and _sigmoidal(facts):
             if not _other_activation(obs):
                 yield "double_sigmoid"
         elif function == "binary_cross_entropy" and _all_one(facts) and not _sigmoid(obs):
@@ -206,7 +208,7 @@ class LossMisuse(CheckedRule[Json]):
             yield "single_class"
         elif self._probable(facts):
             yield "double_softmax"
-        elif facts.get("inside_unit", 0.0) >= 1 and not _other_activation(obs):
+        elif _sigmoidal(facts) and not _other_activation(obs):
             yield "sigmoid_to_cross_entropy"
         elif self._maximised(obs, facts):
             yield "maximised"
@@ -221,8 +223,7 @@ class LossMisuse(CheckedRule[Json]):
         loss = fact(obs, "losses", "loss")
         counts = obs.labels.get("label/0", {})
         mixed = len(counts) >= _MANY and 2 * max(counts.values()) <= sum(counts.values())
-        high = abs(loss) > _ABOVE * math.log(classes) and math.isfinite(loss)
-        return mixed and high and not several_optimizers(obs)
+        return mixed and _ABOVE * math.log(classes) < abs(loss) < math.inf
 
     def _finding(
         self,
@@ -265,6 +266,11 @@ def _sigmoid(obs: Observation) -> Bounded | None:
     """Return the sigmoid module that makes the model's output, if one does."""
     last = output_activation(obs)
     return last if last is not None and last.kind in _SIGMOIDS else None
+
+
+def _sigmoidal(facts: Mapping[str, float]) -> bool:
+    """Say whether values look like a sigmoid's: all in [0, 1], and not all near 0 as at a start."""
+    return facts.get("inside_unit", 0.0) >= 1 and facts.get("input_max", 0.0) >= _HALF
 
 
 def _other_activation(obs: Observation) -> bool:
