@@ -5,15 +5,17 @@
 ``CASES_DIR`` holds ``core.py`` (``run_program(module, hook, variant, seed=…)``, which calls
 ``hook.on_start(model, optimizer, loss_fn)``, ``hook.on_step(…)`` and ``hook.on_end()``) and
 ``manifest.json`` (cases with ``labels``, ``accept`` and ``tolerate``; hard negatives; the
-vocabulary of labels). Each program runs under the real hook; what the hook uploads is decoded and
-folded through all rules with their defaults. Only the floor of the stall limit is lowered, since a
-program that hangs for half an hour is no benchmark.
+vocabulary of labels); ``xgb/cases.py``, if it is there, holds XGBoost cases. Each program runs
+under the real hook; what the hook uploads is decoded and folded through all rules with their
+defaults. Only the floor of the stall limit is lowered, since a program that hangs for half an hour
+is no benchmark.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -29,7 +31,7 @@ import torch
 import trainwarden
 from trainwarden.engine import RuleSpec, replay
 from trainwarden.engine.findings import CRASH_CODE
-from trainwarden.model import Finding, Json, Observation
+from trainwarden.model import Finding, Json, Observation, Severity
 from trainwarden.rules import names
 from trainwarden.store.memory import MemoryObjects
 from trainwarden.wire import codec, keys
@@ -48,6 +50,7 @@ LABELS = {
     "EarlyStopping": "overtraining",
     "ExplodingGradient": "exploding_gradient",
     "ExplodingTensor": "nonfinite",
+    "FeatureImportanceOverweight": "feature_importance_overweight",
     "GradientClipping": "gradient_clipping",
     "GradientsNotZeroed": "no_zero_grad",
     "InitialLoss": "poor_initialization",
@@ -71,6 +74,8 @@ LABELS = {
     "StalledTrainingRule": "stalled_training",
     "TensorVariance": "tensor_variance",
     "TokenImbalance": "token_imbalance",
+    "TargetLeakage": "target_leakage",
+    "TreeDepth": "tree_depth",
     "UnchangedTensor": "unchanged_tensor",
     "VanishingGradient": "vanishing_gradient",
     "WrongMode": "wrong_mode",
@@ -147,12 +152,81 @@ def run(core: Any, case: Mapping[str, Json], variant: str, seed: int, interval: 
     adapter = Adapter(interval)
     core.run_program(case["module"], adapter, variant, seed=seed)
     found = judge(list(observations(adapter.store)))
-    told: dict[str, int] = {}
-    crashed = tuple(f.rule for f in found if f.code == CRASH_CODE)
-    for finding in found:
-        if finding.code != CRASH_CODE:
-            told.setdefault(LABELS.get(finding.rule, finding.rule), finding.step)
-    return Run(case["id"], variant, seed, adapter.steps, told, crashed, found)
+    return summed_up(case["id"], variant, seed, adapter.steps, found)
+
+
+def summed_up(case: str, variant: str, seed: int, steps: int, findings: Sequence[Finding]) -> Run:
+    """Say what a run is accused of: the first warning or error of each label.
+
+    What is merely worth knowing (severity info) is no alarm, and a crashed rule no label.
+    """
+    labels: dict[str, int] = {}
+    for finding in findings:
+        if finding.code != CRASH_CODE and finding.severity is not Severity.INFO:
+            labels.setdefault(LABELS.get(finding.rule, finding.rule), finding.step)
+    crashed = tuple(f.rule for f in findings if f.code == CRASH_CODE)
+    return Run(case, variant, seed, steps, labels, crashed, tuple(findings))
+
+
+class Boosted:
+    """The interface of the XGBoost cases over ``trainwarden.XGBoostCallback``."""
+
+    def __init__(self, interval: int | None) -> None:
+        self.interval, self.store, self.rounds = interval, MemoryObjects(), 0
+        self._callback: Any = None
+
+    def on_start(self, _parameters: Any, train: Any, _validation: Any) -> None:
+        """Watch as a user would: the callback with the training matrix."""
+        self._callback = trainwarden.XGBoostCallback(
+            train,
+            job=JOB,
+            out="memory",
+            save_interval=self.interval,
+            strict=True,
+            _store=self.store,
+        )
+
+    def on_round(self, number: int, booster: Any, evals: Mapping[str, Mapping[str, float]]) -> bool:
+        """Pass a round on as XGBoost's own callback protocol does."""
+        if number == 0:
+            self._callback.before_training(booster)
+        self.rounds = number + 1
+        log = {name: {metric: [v] for metric, v in one.items()} for name, one in evals.items()}
+        return bool(self._callback.after_iteration(booster, number, log))
+
+    def on_end(self, booster: Any) -> None:
+        """End as a finished script does."""
+        self._callback.after_training(booster)
+
+
+def boosted(folder: Path, seeds: Sequence[int], interval: int | None) -> list[Run]:
+    """Run the XGBoost cases of a folder, if it has any, and print what is told of each."""
+    path = folder / "xgb" / "cases.py"
+    if not path.is_file():
+        return []
+    spec = importlib.util.spec_from_file_location("xgb_cases", path)
+    if spec is None or spec.loader is None:
+        return []
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    runs = []
+    print("\nXGBoost cases, not part of the totals")
+    for case, about in module.CASES.items():
+        accept = set(about["accept"])
+        for variant in ("faulty", "healthy") if accept else ("healthy",):
+            chosen = []
+            for seed in seeds:
+                hook = Boosted(interval)
+                about["run"](hook, variant=variant, seed=seed)
+                found = judge(list(observations(hook.store)))
+                chosen.append(summed_up(case, variant, seed, hook.rounds, found))
+            right = sum(bool(set(r.labels) & accept) for r in chosen)
+            false = sum(bool(r.labels) for r in chosen)
+            mark = f"right {right}" if variant == "faulty" else f"false alarms {false}"
+            said = sorted({label for one in chosen for label in one.labels})
+            print(f"{case:5} {variant:8} {f'{mark}/{len(chosen)}':18} {', '.join(said) or '-'}")
+            runs += chosen
+    return runs
 
 
 @dataclass
@@ -237,6 +311,12 @@ def _show(case: Mapping[str, Json], runs: Sequence[Run]) -> None:
         print(f"{case['id']:5} {variant:8} {mark:12} {case['title'][:38]:38} {said or '-'}")
 
 
+def row(one: Run) -> Json:
+    """Return a run as a line of the JSON file."""
+    known = {"id": one.case, "variant": one.variant, "seed": one.seed}
+    return {**known, "labels": one.labels, "steps": one.steps}
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("cases", type=Path, help="folder with core.py and manifest.json")
@@ -259,7 +339,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.path.insert(0, str(args.cases.resolve()))
     core = importlib.import_module("core")
     manifest = json.loads((args.cases / "manifest.json").read_text())
-    score, rows = Score(), []
+    score, rows = Score(), list[Json]()
     for case in [*manifest["cases"], *manifest.get("hard_negatives", ())]:
         if args.only and case["id"] not in args.only:
             continue
@@ -267,14 +347,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         runs = [run(core, case, v, s, args.interval) for v in variants for s in args.seeds]
         for one in runs:
             score.add(case, one)
-            rows.append({"id": one.case, "variant": one.variant, "seed": one.seed,
-                         "labels": one.labels, "steps": one.steps})  # fmt: skip
+            rows.append(row(one))
             for finding in one.findings if args.explain else ():
                 print(f"  {one.case} {one.variant} {one.seed} {finding.rule}: {finding.message}")
         _show(case, runs)
     print()
     for what, measured, target in score.table():
         print(f"{what:58} {measured:18} {target}")
+    if not args.only:
+        rows += [row(one) for one in boosted(args.cases, args.seeds, args.interval)]
     if args.json:
         args.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     return 0

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from benchmarks import detection
+from trainwarden.engine import CRASH_CODE
+from trainwarden.model import Finding, Severity
 from trainwarden.rules import registry
 
 CASE = {"id": "c", "labels": ["a"], "accept": ["a", "b"], "tolerate": ["t"]}
@@ -85,3 +87,57 @@ def test_a_folder_of_cases_is_run_and_written_as_rows(
         ]
     }
     assert "FALSE ALARM" in capsys.readouterr().out
+
+
+def finding(rule: str, step: int, **more: Any) -> Finding:
+    return Finding(step, "", 0.0, 0.0, "said", step, rule=rule, **more)
+
+
+def test_labels_are_first_warnings_and_neither_hints_nor_crashes() -> None:
+    found = (
+        finding("Overfit", 40, severity=Severity.WARNING),
+        finding("Overfit", 20, severity=Severity.WARNING),
+        finding("AllZero", 3, severity=Severity.INFO),
+        finding("DeadRelu", 4, severity=Severity.WARNING, code=CRASH_CODE),
+    )
+    one = detection.summed_up("c", "faulty", 0, 100, found)
+    assert one.labels == {"overfit": 40}
+    assert one.crashed == ("DeadRelu",)
+
+
+def test_boosted_cases_are_run_where_there_are_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("xgboost")
+    assert detection.boosted(tmp_path, [0], None) == []
+    (tmp_path / "xgb").mkdir()
+    (tmp_path / "xgb" / "cases.py").write_text(BOOSTED)
+    runs = detection.boosted(tmp_path, [0], None)
+    assert [(r.case, r.variant, sorted(r.labels), r.steps) for r in runs] == [
+        ("deep", "faulty", ["overfit", "tree_depth"], 40),
+        ("deep", "healthy", [], 40),
+    ]
+    assert "right 1/1" in capsys.readouterr().out
+
+
+BOOSTED = """
+import numpy as np, xgboost
+from sklearn.datasets import load_diabetes
+
+def run(hook, variant, seed=0):
+    x, y = load_diabetes(return_X_y=True)
+    deep = {"max_depth": 14, "min_child_weight": 0, "reg_lambda": 0, "eta": 0.3}
+    parameters = deep if variant == "faulty" else {"max_depth": 2, "eta": 0.05}
+    train, test = xgboost.DMatrix(x[:320], y[:320]), xgboost.DMatrix(x[320:], y[320:])
+    hook.on_start(parameters, train, test)
+    booster = xgboost.Booster({"nthread": 1, "seed": seed, **parameters}, [train, test])
+    for i in range(40):
+        booster.update(train, i)
+        told = booster.eval_set([(train, "train"), (test, "validation")], i)
+        values = [float(part.split(":")[1]) for part in told.split("\t")[1:]]
+        evals = {"train": {"rmse": values[0]}, "validation": {"rmse": values[1]}}
+        hook.on_round(i, booster, evals)
+    hook.on_end(booster)
+
+CASES = {"deep": {"run": run, "accept": ["overfit", "tree_depth"]}}
+"""
