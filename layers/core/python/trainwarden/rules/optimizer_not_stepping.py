@@ -42,14 +42,12 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from trainwarden.model import (
     Finding,
     FloatArray,
     IntArray,
     Json,
-    Layout,
     Mode,
     Need,
     Observation,
@@ -59,7 +57,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules._facts import fact, learning_rates, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._selection import gradient_of, here, once, weight_matrices
+from trainwarden.rules._selection import gradient_of, here, weight_matrices
 from trainwarden.stats.catalog import INDEX
 
 _CHANGE, _MIN, _MAX, _ABS = (INDEX[c] for c in ("u_maxabs", "min", "max", "sum_abs"))
@@ -93,19 +91,30 @@ _REMEDIES = {
 
 
 class _Weights(NamedTuple):
-    """What the trainable weight matrices did since the saved step before."""
+    """What the trainable weight matrices did since the saved step before.
 
+    ``change`` (T,) is the largest |change| of each row, NaN where there is nothing to compare with.
+    """
+
+    obs: Observation
     rows: IntArray
-    change: FloatArray  # (T,) largest |change|, NaN where there is nothing to compare with
-    pushed: npt.NDArray[np.bool_]  # (T,) the gradient is there and not 0
-
-    @property
-    def moved(self) -> bool:
-        return bool((self.change > 0).any())
+    change: FloatArray
+    moved: bool
 
     @property
     def rest(self) -> bool:
-        return bool(self.rows.size) and bool((self.change == 0).all())
+        """Not one bit changed."""
+        return bool(self.rows.size) and not self.moved and bool((self.change == 0).all())
+
+    def gradients(self) -> FloatArray:
+        """Largest |gradient| of each matrix, (T,); 0 where there is none."""
+        stats = self.obs.stats
+        rows = gradient_of(self.obs.layout)[self.rows]
+        there = (rows >= 0) & (rows < stats.shape[0])
+        rows[~there] = 0
+        found: FloatArray = np.maximum(stats[rows, _MAX], -stats[rows, _MIN])
+        found[~there | np.isnan(found)] = 0.0
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +159,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
 
     def start(self) -> Json:
         """Nothing is suspected."""
-        return {"kept": {}, "told": False, "passes": 0, "moving": False, "rated": False}
+        return {"kept": {}, "told": False, "passes": 0, "rated": False}
 
     def inspects(self, obs: Observation) -> bool:
         """A training step of which the loop or the learning rate is known."""
@@ -163,7 +172,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
         if obs.mode is not Mode.TRAIN:
             return self._without_steps(state, obs)
         if skipped(obs):
-            return {**state, "passes": -1, "moving": False}, ()
+            return {**state, "passes": -1}, ()
         weights = _weights(obs)
         rates = learning_rates(obs)
         kept = suspicions(state["kept"], obs.step, self._kinds(state, obs, weights, rates))
@@ -171,7 +180,6 @@ class OptimizerNotStepping(CheckedRule[Json]):
             "kept": kept,
             "told": False,
             "passes": -1 if fact(obs, "loop", "stepped") != 0 else state["passes"],
-            "moving": _visible(obs, weights, rates),
             "rated": state["rated"] or any(rate != 0 for rate in rates),
         }
         for kind, (since, count) in kept.items():
@@ -193,19 +201,20 @@ class OptimizerNotStepping(CheckedRule[Json]):
             fact(obs, "loop", f) for f in ("optimizer_tensors", "optimizer_tensors_foreign")
         )
         own, left = (fact(obs, "loop", f) for f in ("parameters", "parameters_without_optimizer"))
-        pushed = bool(weights.pushed.any())
-        if fact(obs, "loop", "gradients_discarded") >= 1 and not weights.moved:
+        discarded = fact(obs, "loop", "gradients_discarded") >= 1
+        foreign_only = 0 < _MOST * held <= foreign and 0 < _MOST * own <= left
+        if not weights.moved and (discarded or foreign_only):
+            pushed = bool(weights.gradients().any())
             bare = fact(obs, "loop", "parameters_without_gradient")
-            if (bare >= held - foreign > 0) or (weights.rows.size and not pushed):
+            if discarded and ((bare >= held - foreign > 0) or (weights.rows.size and not pushed)):
                 yield "zeroed_before_step"
-        if 0 < _MOST * held <= foreign and 0 < _MOST * own <= left:
-            if pushed and not weights.moved:
+            if foreign_only and pushed:
                 yield "foreign_tensors"
-        elif left >= 1 and _head_rests(obs, weights):
+        if left >= 1 and not foreign_only and _head_rests(weights):
             yield "output_layer_left_out"
         if rates and not any(rates) and not state["rated"]:
             yield "zero_learning_rate"
-        elif state["moving"] and weights.rest and pushed:
+        elif weights.rest and _visible(weights, rates):
             yield "no_change"
 
     def _without_steps(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
@@ -249,42 +258,29 @@ class OptimizerNotStepping(CheckedRule[Json]):
 
 def _weights(obs: Observation) -> _Weights:
     rows = here(obs, weight_matrices(obs.layout))
-    if not rows.size:
-        return _Weights(rows, np.empty(0), np.empty(0, dtype=np.bool_))
-    gradients = gradient_of(obs.layout)[rows]
-    gradients[gradients >= obs.stats.shape[0]] = -1
-    least, most = obs.stats[gradients, _MIN], obs.stats[gradients, _MAX]
-    pushed = (gradients >= 0) & ((least < 0) | (most > 0))
-    return _Weights(rows, obs.stats[rows, _CHANGE], pushed)
+    change = obs.stats[rows, _CHANGE]
+    return _Weights(obs, rows, change, bool((change > 0).any()))
 
 
-def _head_rests(obs: Observation, weights: _Weights) -> bool:
+def _head_rests(weights: _Weights) -> bool:
     """Say whether the last matrix rests though pushed, and all that moves lies before it."""
-    if not weights.rows.size or weights.change[-1] != 0 or not weights.pushed[-1]:
+    if not weights.moved or weights.change[-1] != 0 or weights.gradients()[-1] == 0:
         return False
-    depth = obs.layout.tensors[int(weights.rows[-1])].depth
-    moving = [obs.layout.tensors[row].depth for row in weights.rows[weights.change > 0].tolist()]
-    return bool(moving) and max(moving) < depth
+    tensors = weights.obs.layout.tensors
+    moving = [tensors[row].depth for row in weights.rows[weights.change > 0].tolist()]
+    return bool(max(moving) < tensors[int(weights.rows[-1])].depth)
 
 
-def _exact(layout: Layout) -> npt.NDArray[np.bool_]:
-    """Which tensors round no visible update away, (R,) bool."""
-    return np.array([tensor.dtype in _EXACT for tensor in layout.tensors], dtype=np.bool_)
-
-
-def _visible(obs: Observation, weights: _Weights, rates: list[float]) -> bool:
-    """Say whether the step to come must be seen in at least half of the matrices."""
-    positive = [rate for rate in rates if rate > 0]
-    if not weights.rows.size or len(positive) < len(rates) or not positive:
+def _visible(weights: _Weights, rates: list[float]) -> bool:
+    """Say whether a step must be seen in at least half of the matrices."""
+    obs, positive = weights.obs, [rate for rate in rates if rate > 0]
+    if len(positive) < len(rates) or not positive:
         return False
-    if not once(obs.layout, "exact", _exact)[weights.rows].all():
+    if any(obs.layout.tensors[row].dtype not in _EXACT for row in weights.rows.tolist()):
         return False
-    rate = min(positive)
-    gradients = gradient_of(obs.layout)[weights.rows]
-    ends = np.maximum(np.abs(obs.stats[gradients, _MIN]), np.abs(obs.stats[gradients, _MAX]))
-    if fact(obs, "optimizer", "adaptive_0") > 0:
-        ends = np.ones(ends.size)
-    total, count = obs.stats[weights.rows, _ABS], obs.stats[weights.rows, 0]
+    gradients, stats = weights.gradients(), obs.stats[weights.rows]
+    steps = np.ones(gradients.size) if fact(obs, "optimizer", "adaptive_0") > 0 else gradients
     with np.errstate(all="ignore"):
-        seen = weights.pushed & (rate * ends > _VISIBLE * total / count)
+        least = _VISIBLE * stats[:, _ABS] / stats[:, 0]
+        seen = (gradients > 0) & (min(positive) * steps > least)
     return bool(2 * np.count_nonzero(seen) >= seen.size)

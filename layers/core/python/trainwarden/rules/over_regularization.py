@@ -154,8 +154,8 @@ class OverRegularization(CheckedRule[Json]):
         return state, ()
 
     def _kinds(self, obs: Observation, state: Json, share: float) -> Iterator[str]:
-        decay, _, rate = _decay(obs)
-        if share < _SMALLER and rate >= self.max_rate:
+        decay, _, rate = _decay(obs) if share < _SMALLER else (0.0, 0.0, 0.0)
+        if rate >= self.max_rate:
             yield "weight_decay forgets"
         if not (share < self.shrunk or fact(obs, "loop", "dropout_max") >= self.max_dropout):
             return
@@ -185,15 +185,13 @@ class OverRegularization(CheckedRule[Json]):
 
 
 def _size(obs: Observation) -> float:
-    """L2 norm of all trainable matrices; NaN if it is not known or not finite."""
+    """L2 norm of the finite elements of all trainable matrices; NaN if it is not known."""
     rows = here(obs, weight_matrices(obs.layout))
     if not rows.size:
         return math.nan
-    stats = obs.stats[rows]
-    bad = stats[:, 1] + stats[:, 2] + stats[:, 3]
-    shift = stats[:, _SHIFT]
-    square = float((stats[:, _D2] + shift * (2 * stats[:, _D] + shift * stats[:, 0])).sum())
-    return math.sqrt(square) if not bad.any() and 0 <= square < math.inf else math.nan
+    shift, linear, n = (obs.stats[rows, c] for c in (_SHIFT, _D, 0))
+    total = float(obs.stats[rows, _D2].sum() + shift @ (2 * linear + shift * n))
+    return math.sqrt(total) if 0 <= total < math.inf else math.nan
 
 
 def _task_loss(obs: Observation) -> float | None:
