@@ -1,0 +1,1 @@
+"""Runs code written for SageMaker Debugger: replace ``smdebug`` by ``trainwarden.smdebug``."""
