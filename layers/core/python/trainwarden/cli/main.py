@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from trainwarden.cli import commands, doctor, mute, watch
+    from trainwarden.cli import commands, doctor, mute, replay, watch
     from trainwarden.embedded.commands import register
 
     parser = argparse.ArgumentParser(prog="trainwarden", description=__doc__)
@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     checked = _add(verbs, "check", commands.check)
     checked.add_argument("folder", help="what trainwarden.watch(out=FOLDER) wrote")
     checked.add_argument("--exit-zero", action="store_true", help="exit with 0 in spite of issues")
+    replay.add_arguments(_add(verbs, "replay", replay.replay))
     examined = _add(verbs, "doctor", doctor.doctor, where=True)
     examined.add_argument("job", nargs="?", help="also why this job does not show up or stop")
     register(verbs)

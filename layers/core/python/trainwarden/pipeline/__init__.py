@@ -9,17 +9,23 @@ from __future__ import annotations
 from trainwarden.pipeline.check import check, jobs_in, judge_all
 from trainwarden.pipeline.outcome import verdicts
 from trainwarden.pipeline.progress import Progress
+from trainwarden.pipeline.replaying import Fired, Replayed, Stop, replay_run, understood
 from trainwarden.pipeline.service import Pipeline
 from trainwarden.pipeline.values import Ingested, Settings, Swept
 
 __all__ = [
+    "Fired",
     "Ingested",
     "Pipeline",
     "Progress",
+    "Replayed",
     "Settings",
+    "Stop",
     "Swept",
     "check",
     "jobs_in",
     "judge_all",
+    "replay_run",
+    "understood",
     "verdicts",
 ]

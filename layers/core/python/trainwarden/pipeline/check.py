@@ -43,6 +43,7 @@ def check(
     *,
     ledger: Ledger | None = None,
     defaults: Mapping[str, Json] | None = None,
+    rules: Json = None,
     now: Callable[[], float] = time.time,
 ) -> JobRecord:
     """Judge a recorded run to its end and close it.
@@ -52,6 +53,7 @@ def check(
         job: Which; None if there is only one.
         ledger: Takes findings and incidents; an empty one in memory if None.
         defaults: Configuration used where the run's own says nothing.
+        rules: Judge by these, whatever the run says.
         now: Seconds since the epoch, UTC.
 
     Raises:
@@ -59,7 +61,8 @@ def check(
     """
     ledger = MemoryLedger() if ledger is None else ledger
     name = _chosen(jobs_in(objects), job)
-    pipeline = Pipeline(objects, ledger, None, replace(_LOCAL, defaults=defaults or {}), now)
+    settings = replace(_LOCAL, defaults=defaults or {}, rules=rules)
+    pipeline = Pipeline(objects, ledger, None, settings, now)
     brought = pipeline.ingest(name)
     while brought.more:
         brought = pipeline.ingest(name)

@@ -263,6 +263,8 @@ class Opening:
     def _resolved_from(
         self, training: TrainingJob | None, manifest_rules: object
     ) -> config.JobConfig:
+        if self.settings.rules is not None:
+            return config.resolve(tags={}, manifest_rules=self.settings.rules)
         return config.resolve(
             tags=training.tags if training else {},
             debug_rules=training.debug_rules if training else (),

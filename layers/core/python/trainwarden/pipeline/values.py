@@ -14,6 +14,7 @@ class Settings:
 
     Attributes:
         defaults: The deployment's defaults for a job's configuration, JSON.
+        rules: Judge by these rules, whatever the job says; None to heed the job.
         stop_on: Least severity that asks for a stop: ``error``, ``warning`` or ``never``.
         dry_run: True if no job is ever stopped.
         gap_deadline_s: How long a missing object, or a worker the others wait for, may come late.
@@ -30,6 +31,7 @@ class Settings:
     """
 
     defaults: Mapping[str, Json] = field(default_factory=dict)
+    rules: Json = None
     stop_on: str = "error"
     dry_run: bool = False
     gap_deadline_s: float = 300.0

@@ -1,0 +1,231 @@
+"""``trainwarden replay``: any rules over recorded runs, many at a time."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.progress import track
+
+from trainwarden.cli.render import Output
+from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
+from trainwarden.model import Json
+from trainwarden.pipeline import Replayed, jobs_in, replay_run, understood
+from trainwarden.store.folder import FolderObjects
+from trainwarden.store.ports import ObjectStore
+
+OK, ISSUES = 0, 1
+COLUMNS = ("run", "last_step", "would_stop", "saved", "fires")
+FIRED_COLUMNS = ("run", "step", "rule", "severity", "cause", "message")
+COMPARED_COLUMNS = ("run", "new", "gone", "both")
+_S3 = "s3://"
+
+
+class Run(NamedTuple):
+    """One recorded run: a folder or ``s3://bucket``, and a job in it."""
+
+    place: str
+    job: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``replay`` takes."""
+    parser.add_argument("runs", nargs="+", metavar="RUN",
+                        help="folder of runs, folder of such folders, or s3://bucket")  # fmt: skip
+    parser.add_argument("--job", default="*", help="only jobs whose name matches, such as 'bert-*'")
+    parser.add_argument("--rules", help="rules, such as 'default -Overfit' or 'DeadRelu Overfit'")
+    parser.add_argument("--profile", choices=("default", "sagemaker"), help="whose meaning")
+    parser.add_argument("--rules-file", help="rules document: JSON, as in watch(rules=...)")
+    parser.add_argument("--set", action="append", default=[], metavar="RULE.PARAMETER=VALUE",
+                        dest="settings", help="change a parameter; may be given again")  # fmt: skip
+    parser.add_argument("--stop-on", choices=("error", "warning", "never"), default="error",
+                        help="least severity that would have stopped a run")  # fmt: skip
+    parser.add_argument("--compare", action="store_true",
+                        help="what fires new and what no longer, against the defaults")  # fmt: skip
+    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1),
+                        help="processes")  # fmt: skip
+    parser.add_argument("--exit-zero", action="store_true", help="exit with 0 in spite of issues")
+
+
+def replay(args: argparse.Namespace, out: Output) -> int:
+    """Run any rules over recorded runs: what would have fired when, and what a stop had saved."""
+    rules = document(args)
+    problems = understood(rules)
+    if problems:
+        raise BadInputError("rules that are understood", "; ".join(problems))
+    runs = [run for place in args.runs for run in find(place, args.job)]
+    if not runs:
+        raise NotFoundError(f"no recorded run in {' '.join(args.runs)} matches --job {args.job!r}")
+    replayed = _all(runs, rules, args, out)
+    before = _all(runs, [args.profile or "default"], args, out) if args.compare else {}
+    if out.as_json:
+        out.document([_document(run, one, before.get(run)) for run, one in replayed.items()])
+    elif args.compare:
+        rows = [_compared(run, before[run], one) for run, one in replayed.items()]
+        out.rows(rows, COMPARED_COLUMNS, "no runs")
+    else:
+        _tell(replayed, out)
+    found = any(one.fired or one.last_step < 0 for one in replayed.values())
+    return ISSUES if found and not args.exit_zero else OK
+
+
+def document(args: argparse.Namespace) -> Json:
+    """Build the rules document that the options ask for.
+
+    Raises:
+        BadInputError: an unreadable file, or a setting that is no RULE.PARAMETER=VALUE.
+    """
+    entries: list[Json] = []
+    if args.rules_file:
+        entries += _from_file(Path(args.rules_file))
+    words = (args.rules or "").replace(",", " ").split()
+    if args.profile or not (args.rules_file or any(word[0] != "-" for word in words)):
+        entries.insert(0, args.profile or "default")
+    entries += [{word[1:]: False} if word[0] == "-" else word for word in words]
+    tuned: dict[str, dict[str, str]] = {}
+    for setting in args.settings:
+        name, equals, value = setting.partition("=")
+        rule, dot, parameter = name.partition(".")
+        if not (equals and dot and rule and parameter):
+            raise BadInputError("RULE.PARAMETER=VALUE", repr(setting), "as Overfit.patience=5")
+        tuned.setdefault(rule, {})[parameter] = value
+    return [*entries, *({rule: values} for rule, values in tuned.items())]
+
+
+def _from_file(path: Path) -> list[Json]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInputError("a file of rules as JSON", f"{path}: {error}") from error
+    if isinstance(found, dict) and not {"rule", "set", "RuleConfiguration"} & found.keys():
+        return ["default", *({rule: settings} for rule, settings in found.items())]
+    return found if isinstance(found, list) else [found]
+
+
+def find(place: str, pattern: str) -> Iterator[Run]:
+    """Find the recorded runs in a place whose job's name matches.
+
+    Raises:
+        NotFoundError: no such folder.
+    """
+    roots = [place] if place.startswith(_S3) else [str(root) for root in _roots(Path(place))]
+    for root in roots:
+        for job in jobs_in(_objects(root)):
+            if fnmatch.fnmatchcase(job, pattern):
+                yield Run(root, job)
+
+
+def _roots(folder: Path) -> Iterator[Path]:
+    if not folder.is_dir():
+        raise NotFoundError(f"there is no folder {folder}: give what watch(out=...) wrote to")
+    if (folder / "jobs").is_dir():
+        yield folder
+        return
+    for inner in sorted(folder.iterdir()):
+        if (inner / "jobs").is_dir():
+            yield inner
+
+
+def _objects(place: str) -> ObjectStore:
+    if not place.startswith(_S3):
+        return FolderObjects(Path(place))
+    import boto3
+
+    from trainwarden.store.s3 import S3Objects
+
+    bucket = place.removeprefix(_S3).strip("/")
+    region = os.environ.get("AWS_REGION") or None
+    client: Any = boto3.Session(region_name=region).client("s3")
+    return S3Objects(bucket, client)
+
+
+def replay_one(run: Run, rules: Json, stop_on: str) -> Replayed:
+    """Replay one run; what is wrong with it is told as its result, so that others go on."""
+    try:
+        return replay_run(_objects(run.place), run.job, rules, stop_on=stop_on)
+    except TrainwardenError as error:
+        return Replayed(run.job, problems=(str(error),))
+
+
+def _all(
+    runs: Sequence[Run], rules: Json, args: argparse.Namespace, out: Output
+) -> dict[Run, Replayed]:
+    found: dict[Run, Replayed] = {}
+    with ProcessPoolExecutor(max(1, min(args.workers, len(runs)))) as pool:
+        work = {pool.submit(replay_one, run, rules, args.stop_on): run for run in runs}
+        done = as_completed(work)
+        if not out.as_json and out.console.is_terminal and len(runs) > 1:
+            done = iter(track(done, "replaying", len(runs), console=out.console, transient=True))
+        for future in done:
+            found[work[future]] = future.result()
+    return {run: found[run] for run in runs}
+
+
+def _tell(replayed: dict[Run, Replayed], out: Output) -> None:
+    fired = [
+        {"run": run.job, "step": f.step, "rule": f.rule, "severity": f.severity,
+         "cause": f.cause or None, "message": f.message}
+        for run, one in replayed.items()
+        for f in one.fired
+    ]  # fmt: skip
+    if fired:
+        out.rows(fired, FIRED_COLUMNS, "")
+        out.line("")
+    out.rows([_row(run, one) for run, one in replayed.items()], COLUMNS, "no runs")
+    for run, one in replayed.items():
+        for problem in one.problems[:5]:
+            out.line(f"{run.job}: {problem}")
+    stops = [one.stop for one in replayed.values() if one.stop]
+    ill = sum(bool(one.fired) for one in replayed.values())
+    out.line(
+        f"{ill} of {len(replayed)} with issues; {len(stops)} would have been stopped, saving "
+        f"{sum(s.steps for s in stops)} steps and {sum(s.seconds for s in stops):.0f} s"
+    )
+
+
+def _row(run: Run, one: Replayed) -> dict[str, Json]:
+    stop = one.stop
+    return {
+        "run": run.job,
+        "last_step": one.last_step if one.last_step >= 0 else None,
+        "would_stop": f"{stop.rule} at {stop.step}" if stop else None,
+        "saved": f"{stop.share:.0%}, {stop.steps} steps, {stop.seconds:.0f} s" if stop else None,
+        "fires": ", ".join(f"{f.rule}@{f.step}" for f in one.fired) or None,
+    }
+
+
+def _compared(run: Run, before: Replayed, after: Replayed) -> dict[str, Json]:
+    old, new = ({f.rule: f.step for f in one.fired} for one in (before, after))
+    return {
+        "run": run.job,
+        "new": _listed({rule: step for rule, step in new.items() if rule not in old}),
+        "gone": _listed({rule: step for rule, step in old.items() if rule not in new}),
+        "both": _listed({rule: step for rule, step in new.items() if rule in old}),
+    }
+
+
+def _listed(found: dict[str, int]) -> str | None:
+    return ", ".join(f"{rule}@{step}" for rule, step in found.items()) or None
+
+
+def _document(run: Run, one: Replayed, before: Replayed | None) -> dict[str, Json]:
+    stop = one.stop
+    found: dict[str, Json] = {
+        "place": run.place,
+        "job": run.job,
+        "last_step": one.last_step,
+        "fired": [asdict(fired) for fired in one.fired],
+        "stop": asdict(stop) if stop else None,
+        "not_evaluated": list(one.blind),
+        "problems": list(one.problems),
+    }
+    if before is not None:
+        found["compared"] = _compared(run, before, one)
+    return found

@@ -1,0 +1,180 @@
+"""What rules would have said of a recorded run, and what a stop would have saved.
+
+The run goes through the same pipeline as a live one, over a ledger in memory: nothing is written
+where the run lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from trainwarden import config, policy
+from trainwarden.model import Json, Observation, Severity, Status
+from trainwarden.pipeline.check import check
+from trainwarden.pipeline.outcome import verdicts
+from trainwarden.pipeline.progress import Progress
+from trainwarden.store.memory import MemoryLedger
+from trainwarden.store.ports import Entry, EntryKind, JobRecord, ObjectStore
+from trainwarden.wire import codec, keys
+from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, Manifest
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One rule that found issues.
+
+    Attributes:
+        rule: Its key.
+        step: Step of its first finding.
+        since: First bad step.
+        severity: How loudly it would have been announced.
+        message: Its first finding, in words.
+        cause: Key of the rule whose symptom it is; empty if it stands for itself.
+    """
+
+    rule: str
+    step: int
+    since: int
+    severity: str
+    message: str
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What a stop at the first finding that asks for one would have saved.
+
+    ``steps`` and ``seconds`` are what came after it in the recorded run, ``share`` the part of all
+    its steps, from 0 to 1.
+    """
+
+    rule: str
+    step: int
+    steps: int
+    share: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A recorded run as these rules see it.
+
+    Attributes:
+        job: Its name.
+        last_step: Last saved step; -1 if none could be read.
+        fired: Rules that found issues, the first one first.
+        stop: What would have been stopped; None if nothing asked for it.
+        blind: Rules that found nothing to look at.
+        problems: What was not understood, or could not be read.
+    """
+
+    job: str
+    last_step: int = -1
+    fired: tuple[Fired, ...] = ()
+    stop: Stop | None = None
+    blind: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def replay_run(
+    objects: ObjectStore, job: str, rules: Json = None, *, stop_on: str = "error"
+) -> Replayed:
+    """Judge one recorded run by ``rules``; the rules it was recorded with if None.
+
+    Args:
+        objects: Where it was recorded; only read.
+        job: Its name.
+        rules: A rules document, as in docs/job-configuration.md.
+        stop_on: Least severity that would have stopped it: ``error``, ``warning`` or ``never``.
+
+    Raises:
+        NotFoundError: no such run.
+    """
+    ledger = MemoryLedger()
+    record = check(objects, job, ledger=ledger, rules=rules)
+    first: dict[str, Entry] = {}
+    for entry in ledger.entries(job, EntryKind.FINDING):
+        first.setdefault(str(entry.body["rule"]), entry)
+    fired = sorted(_fired(record, first), key=lambda one: (one.step, bool(one.cause), one.rule))
+    progress = Progress.from_json(record.progress)
+    return Replayed(
+        job,
+        progress.step,
+        tuple(fired),
+        _stop(objects, record, fired, progress, stop_on),
+        tuple(v.rule for v in verdicts(record) if not v.evaluated),
+        tuple(_problems(record, ledger, job)),
+    )
+
+
+def _fired(record: JobRecord, first: Mapping[str, Entry]) -> Iterator[Fired]:
+    for verdict in verdicts(record):
+        if verdict.status not in {Status.ISSUES_FOUND, Status.ERROR}:
+            continue
+        entry = first.get(verdict.rule)
+        body: Mapping[str, Json] = entry.body if entry else {}
+        yield Fired(
+            verdict.rule,
+            int(body.get("step", verdict.since_step)),
+            verdict.since_step,
+            str(body.get("severity", verdict.severity or Severity.WARNING)),
+            str(body.get("message", verdict.note)),
+            verdict.cause,
+        )
+
+
+def _stop(
+    objects: ObjectStore,
+    record: JobRecord,
+    fired: list[Fired],
+    progress: Progress,
+    stop_on: str,
+) -> Stop | None:
+    """Return the first stop that the rules would have asked for, were the job marked for it."""
+    allowed = replace(config.JobConfig.from_json(record.config), stop=True)
+    standing = {verdict.rule: verdict for verdict in verdicts(record)}
+    for one in fired:
+        severity = Severity(one.severity)
+        asked = policy.requests(allowed, standing[one.rule], severity, stop_on=stop_on)
+        if any(request.kind == "stop" and request.allowed for request in asked):
+            steps = max(0, progress.step - one.step)
+            seconds = max(0.0, progress.time - _time_of(objects, record.job, one.step))
+            share = steps / max(1, progress.step + 1)
+            return Stop(one.rule, one.step, steps, share, seconds)
+    return None
+
+
+def _time_of(objects: ObjectStore, job: str, step: int) -> float:
+    """Return when a step was made, by the container's clock; infinity if it cannot be told."""
+    return next((obs.time for obs in _recorded(objects, job) if obs.step >= step), float("inf"))
+
+
+def _recorded(objects: ObjectStore, job: str) -> Iterator[Observation]:
+    """Read the first worker's observations; what cannot be read is left out."""
+    body = objects.get(str(keys.ManifestKey(job)), max_bytes=MAX_MANIFEST_BYTES)
+    if body is None:
+        return
+    layout = Manifest.from_bytes(body).layout
+    worker = -1
+    for key in objects.keys(keys.steps_prefix(job)):
+        parsed = keys.parse(key)
+        if not isinstance(parsed, keys.StepsKey) or worker not in {-1, parsed.worker}:
+            continue
+        worker = parsed.worker
+        steps = objects.get(key, max_bytes=codec.MAX_OBJECT_BYTES)
+        if steps is not None:
+            yield from codec.decode(steps, layout, key=parsed).observations
+
+
+def _problems(record: JobRecord, ledger: MemoryLedger, job: str) -> Iterator[str]:
+    if record.config:
+        yield from (str(one) for one in config.JobConfig.from_json(record.config).problems)
+    for entry in ledger.entries(job, EntryKind.INCIDENT):
+        said = entry.body.get("reason") or entry.body.get("found") or ""
+        yield f"{entry.id}: {said}".rstrip(": ")
+
+
+def understood(rules: Json) -> tuple[str, ...]:
+    """Return what of a rules document is not understood, a sentence each; empty if all is."""
+    return tuple(str(one) for one in config.resolve(tags={}, manifest_rules=rules).problems)
