@@ -9,8 +9,6 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from trainwarden.errors import BadInputError
 from trainwarden.store.ports import ObjectStore
 from trainwarden.trial import event, framing, numbers
@@ -103,19 +101,28 @@ class RecordedCell:
         """Return the shape as saved, else that of the values."""
         return self.known_shape if self.known_shape is not None else self.value().shape
 
+    def time(self) -> float:
+        """Return when it was saved, seconds since the epoch, UTC; 0 if unknown."""
+        place = self.place or next(iter(self.reductions.values()), None)
+        return self._event(place).time if place is not None else 0.0
+
     def _read(self, place: Place, tag: str) -> Array:
+        found = self._event(place)
+        if tag and found.tag != tag:
+            expected = f"{self.tensor} of step {self.step} at byte {place.start} of {place.file}"
+            raise malformed(expected, found.tag)
+        return found.value
+
+    def _event(self, place: Place) -> event.Event:
         body = self.files.event(place.file)
         if body is None:
             raise Unknown(f"its event file {place.file} is missing")
         payload = framing.payload(memoryview(body), place.start, place.length, place.file)
         found = event.decode(payload, f"{place.file} at byte {place.start}")
-        if (tag and found.tag != tag) or found.step != self.step:
-            expected = f"{self.tensor} of step {self.step} at byte {place.start} of {place.file}"
-            raise malformed(expected, f"{found.tag} of step {found.step}")
-        value = found.value
-        if value.dtype.byteorder == ">":
-            value = value.astype(value.dtype.newbyteorder("<"))
-        return np.asarray(value)
+        if found.step != self.step:
+            expected = f"step {self.step} at byte {place.start} of {place.file}"
+            raise malformed(expected, f"step {found.step}")
+        return found
 
 
 class RecordedSource:
@@ -157,6 +164,10 @@ class RecordedSource:
     def tensors(self) -> Mapping[str, Mapping[Moment, Workers]]:
         """Tensor → saved step → worker → where it lies."""
         return self._tensors
+
+    def cells(self, tensor: str) -> Mapping[Moment, Mapping[str, RecordedCell]]:
+        """Return saved step → worker → where a tensor lies."""
+        return self._tensors.get(tensor, {})
 
     def refresh(self) -> None:
         """Read index files that came since.
