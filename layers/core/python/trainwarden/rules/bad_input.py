@@ -12,7 +12,7 @@ what the labels are about, cannot be learned from: only how often each label is 
   by bit the same at every saved step, of at most 64 samples, while validation passes hold twice as
   many and their loss is above 1.5 times the training loss, which has halved: a loader that always
   gives the same batch. Training on the whole data set in each step is no such case;
-* ``constant_features``, ``duplicated_features``, ``correlated_features`` (|r| > 0.999): of a table
+* ``constant_features``, ``duplicated_features``, ``correlated_features`` (|r| > 0.999; info): of a table
   of 4 to 256 columns and 20 samples a column, 1,000 at least, over half never change or equal
   another column, or two are one, and the loss has not fallen by ``learning``.
 
@@ -205,7 +205,11 @@ class BadInput(CheckedRule[Json]):
         }[kind]
         message = f"{what} in {seen:.0f} samples, and the run does not learn"
         evidence, since = {"kind": kind, "columns": wide, "samples": seen}, state["loss"]["at"]
-        return Finding(obs.step, "input/0", share, limit, message, since, evidence, confidence=0.6)
+        hint = Severity.INFO if kind == "correlated_features" else None  # it does little harm
+        return Finding(
+            obs.step, "input/0", share, limit, message, since, evidence, confidence=0.6,
+            severity=hint,
+        )  # fmt: skip
 
 
 def _longer(before: Sequence[int], step: int, *, on: bool) -> list[int]:

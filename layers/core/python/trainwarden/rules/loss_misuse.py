@@ -64,6 +64,7 @@ from trainwarden.rules._parameters import Bounds, CheckedRule, param
 _SLOW = frozenset({"double_sigmoid", "sigmoid_to_cross_entropy", "maximised"})
 _SIGMOIDS = frozenset({"Sigmoid", "Hardsigmoid"})
 _HALF = 0.5
+_WIDTH = 0.2
 _CHANCE, _ABOVE = 1 / 3, 1.5
 _MANY = 3  # classes: with two, an adversary's labels look alike
 _TOLD = {
@@ -180,6 +181,7 @@ class LossMisuse(CheckedRule[Json]):
             certain = kind not in _SLOW or _from_sigmoid(obs, kind, ill[kind][1])
             lasted = count >= self.long and obs.step - since >= self.min_steps
             lasted = lasted and not several_optimizers(obs)  # critics are unsure for long
+            lasted = lasted and (kind == "maximised" or _wide(ill[kind][1]))
             if (certain and count >= self.patience) or lasted:
                 found.append(self._finding(obs, kind, *ill[kind], (since, count)))
         told = [str(finding.evidence["kind"]) for finding in found]
@@ -271,6 +273,11 @@ def _sigmoid(obs: Observation) -> Bounded | None:
 def _sigmoidal(facts: Mapping[str, float]) -> bool:
     """Say whether values look like a sigmoid's: all in [0, 1], and not all near 0 as at a start."""
     return facts.get("inside_unit", 0.0) >= 1 and facts.get("input_max", 0.0) >= _HALF
+
+
+def _wide(facts: Mapping[str, float]) -> bool:
+    """Say whether values tell samples apart: all near 0.5 may be scores of a stuck model."""
+    return facts.get("input_max", 0.0) - facts.get("input_min", 0.0) >= _WIDTH
 
 
 def _other_activation(obs: Observation) -> bool:

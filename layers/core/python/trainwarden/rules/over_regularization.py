@@ -185,9 +185,9 @@ class OverRegularization(CheckedRule[Json]):
 
 
 def _size(obs: Observation) -> float:
-    """L2 norm of the finite elements of all trainable matrices; NaN if it is not known."""
+    """L2 norm of all trainable matrices; NaN if it is not known, or some are not finite."""
     rows = here(obs, weight_matrices(obs.layout))
-    if not rows.size:
+    if not rows.size or obs.stats[rows, 1:4].any():
         return math.nan
     shift, linear, n = (obs.stats[rows, c] for c in (_SHIFT, _D, 0))
     total = float(obs.stats[rows, _D2].sum() + shift @ (2 * linear + shift * n))
