@@ -112,3 +112,7 @@ def test_evaluations_do_not_count() -> None:
         script.step(i, {"a": 0.88**i, "b": 0.88**i}, loss=2.3, mode=Mode.EVAL) for i in range(50)
     ]
     assert fired(RULE, run) == []
+
+
+def test_weights_that_are_not_finite_have_no_size() -> None:
+    assert told(run_of(lambda i: 1.0 if i < 7 else NAN, NONE)) == []
