@@ -11,6 +11,7 @@ from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, MAX_TENSORS, tensor_by
 from trainwarden.wire.names import MAX_COLLECTION_CHARS, MAX_KIND_CHARS, writable
 
 T = TypeVar("T")
+MAX_WRITTEN = 20_000  # names remembered; those with a step in them are many
 _MANIFEST_ROOM = MAX_MANIFEST_BYTES // 8  # for all that a manifest holds beside the layout
 
 
@@ -33,6 +34,7 @@ class Rows:
         self._rows = dict[str, int]()
         self._tensors: list[TensorInfo] = []
         self._layout, self._bytes = Layout(), 0
+        self._written = set[str]()  # names that can be written as they are
 
     @property
     def layout(self) -> Layout:
@@ -78,4 +80,9 @@ class Rows:
 
     def named(self, values: Mapping[str, T]) -> dict[str, T]:
         """Return ``values`` under names as they can be written."""
-        return {self.name(name): value for name, value in values.items()}
+        if self._written.issuperset(values):
+            return dict(values)
+        found = {self.name(name): value for name, value in values.items()}
+        if found.keys() == values.keys() and len(self._written) < MAX_WRITTEN:
+            self._written.update(found)
+        return found

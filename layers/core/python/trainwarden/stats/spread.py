@@ -82,19 +82,20 @@ class FeatureSpread:
         bad = 0
         with np.errstate(all="ignore"):
             low, high = values.min(axis=0), values.max(axis=0)
-            if np.isfinite(low).all() and np.isfinite(high).all():
-                n: FloatArray = np.full(len(self.n), float(len(values)))
-                mean = values.mean(axis=0)
-                centred = values - mean
-            else:
+            n: FloatArray | float = float(len(values))
+            mean = values.sum(axis=0) / n
+            centred = values - mean
+            m2 = np.einsum("rf,rf->f", centred, centred)
+            if not math.isfinite(m2.sum()):
                 finite = np.isfinite(values)
-                n = finite.sum(axis=0).astype(np.float64)
-                bad = int(values.size - n.sum())
+                counted = finite.sum(axis=0)
+                bad = int(values.size - counted.sum())
+                n = counted.astype(np.float64)
                 low = np.where(finite, values, np.inf).min(axis=0)
                 high = np.where(finite, values, -np.inf).max(axis=0)
                 mean = np.where(finite, values, 0.0).sum(axis=0) / np.maximum(n, 1.0)
                 centred = np.where(finite, values - mean, 0.0)
-            m2 = np.einsum("rf,rf->f", centred, centred)
+                m2 = np.einsum("rf,rf->f", centred, centred)
             total = np.maximum(self.n + n, 1.0)
             away = mean - self.mean
             self._m2 += m2 + away * away * (self.n * n / total)

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.drafts import Drafts
+from trainwarden.hook.torch.losses import LOSS
 from trainwarden.hook.torch.origin import any_nonfinite, first_operation, order_facts
 from trainwarden.hook.torch.parameters import Parameters
 from trainwarden.hook.torch.window import LossWatch
@@ -30,7 +31,7 @@ class Events:
         self._session, self._drafts, self._parameters = session, drafts, parameters
         self.window = Window()
         self.watch = LossWatch(self.window, self._alarm)
-        self._step, self._operation = 0, ""
+        self._step, self._operation, self._was_bad = 0, "", False
         chosen = session.options.collections
         self._tells_window = Collection.WINDOW in chosen
         self._tells_history = Collection.HISTORY in chosen
@@ -45,6 +46,15 @@ class Events:
         """
         self._step, self.watch.averaging = step, averaged
         self.watch.saw(loss)
+
+    def check(self, loss: torch.Tensor, step: int) -> None:
+        """``backward()`` is called on something made of the loss: only NaN and infinity count."""
+        if loss.is_cpu and not math.isfinite(value := loss.item()):
+            self._step = step
+            unsaved = self._drafts.draft is None
+            self._alarm(loss, value)
+            if unsaved and self._drafts.draft is not None:  # the loss itself was seen before
+                self._drafts.tally.add(LOSS, loss, 1)
 
     def _alarm(self, loss: torch.Tensor | None, value: float) -> None:
         if not self._tells_history or not self.window.event(self._step, value):
@@ -78,8 +88,9 @@ class Events:
         bad = loss is not None and not math.isfinite(loss)
         skipped = draft.scalars.get(Collection.OPTIMIZER.value, {}).get("found_inf", 0.0) > 0
         found = self.window.history()
-        if (bad or any_nonfinite(draft)) and not skipped:
+        bad = (bad or any_nonfinite(draft)) and not skipped
+        if bad and not self._was_bad:
             found |= order_facts(draft, self._session.tensors, self._operation, loss=loss)
-        self._operation = ""
+        self._operation, self._was_bad = "", bad
         for name, value in found.items():
             draft.scalar(Collection.HISTORY, name, value)

@@ -80,6 +80,7 @@ class LossFinder:
     ) -> None:
         self._session, self._tally, self._label = session, tally, label
         self._owner, self._inside, self._saw = owner, _Inside(), saw
+        self.searching = True  # what ``backward()`` is called on may be the loss of the run
         self._closely, self._foreign = True, False  # look whose a loss is; others were seen
         self._scaled: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._backward = Patch(torch.autograd, "backward", self._around_backward)
@@ -159,7 +160,7 @@ class LossFinder:
         for loss in ours:
             if loss.numel() == 1:
                 self._saw(loss)
-        tally = self._tally() if ours else None
+        tally = self._tally() if ours and self.searching else None
         if tally is not None:
             for loss in ours:
                 tally.root(loss)
@@ -223,16 +224,15 @@ class LossReader:
         label: Callable[[Tally, Any], None],
         loss_fn: Any,
         owner: Ownership,
-        saw: Callable[[torch.Tensor, bool], object],
+        saw: Callable[..., object],
     ) -> None:
         self._session, self._loss_fn, self.owner = session, loss_fn, owner
         # The loss module and torch's functions live on when the watched modules do not.
         self._tally, self._label = weakly(tally), weakly(label)
         self._saw = weakly(saw)
         self.finder = LossFinder(
-            session, self._tally, self._label, owner, lambda loss: self._saw(loss, False)
+            session, self._tally, self._label, owner, partial(self._saw, averaged=False)
         )
-        self.searching = True  # until the loss module was seen at work
         self.searching_functions = not isinstance(loss_fn, nn.Module)
         self._trusted = function_name(loss_fn)
         self._trained = False
@@ -247,12 +247,11 @@ class LossReader:
         trained_on = isinstance(output, torch.Tensor) and output.grad_fn is not None
         if not (self.finder.owns if trained_on else self.owner.owns)(output, args[:1]):
             return
-        if self.searching:
-            self.searching = self.searching_functions = False
-            self.finder.watch_backward(on=False)
+        if self.finder.searching:  # no more: the loss module was seen at work
+            self.finder.searching = self.searching_functions = False
             self.finder.watch_functions(on=self.finder.watching)
         if trained_on:
-            self._saw(output, True)
+            self._saw(output, averaged=True)
         self.add(args, output)
         tally = self._tally()
         if tally is not None:

@@ -60,19 +60,20 @@ def first_operation(loss: torch.Tensor, places: Mapping[int, tuple[int, str]]) -
 
     Returns:
         ``operation/fc2.log``: a logarithm in or after module ``fc2``, before any module that
-        follows; ``loss_operation/fc2.log`` if it belongs to the loss.
+        follows; ``loss_operation/fc2.log`` if it belongs to the loss; ``data/fc1.linear`` if it
+        was given NaN or infinity from outside the model.
     """
     if loss.grad_fn is None:
         return ""
     graph = _Graph(loss.grad_fn)
-    node = graph.first()
-    if node is None:
-        return ""
+    node, given = graph.first()
     name = _operation(node)
     own = graph.parameters(node, places)
     last = max(own, default=(-1, ""))
     every = graph.parameters(loss.grad_fn, places)
     direct = any(_leaf(child) is not None for child, _ in node.next_functions)
+    if given:
+        return f"data/{f'{last[1]}.{name}'.strip('.')}"
     of_loss = own == every and not direct and _LOSSES.search(name) is not None
     return f"{'loss_' if of_loss else ''}operation/{f'{last[1]}.{name}'.strip('.')}"
 
@@ -84,24 +85,25 @@ class _Graph:
         self._root, self._left = root, _MAX_ELEMENTS
         self._order = list(_inputs_first(root))
 
-    def first(self) -> Node | None:
-        """Return the node that made the first value that is not finite."""
+    def first(self) -> tuple[Node, bool]:
+        """Return the node that made the first value that is not finite, or True if given one."""
         for node in self._order:
             saved = dict(_saved(node))
             for name, position in _OPERANDS.items():
                 if name in saved and self._bad(saved[name]):
                     return self._producer(node, position)
             if any(name in saved and self._bad(saved[name]) for name in _RESULTS):
-                return node
-        return self._above(self._root)
+                return node, False
+        return self._above(self._root), False
 
-    def _producer(self, node: Node, position: int) -> Node:
+    def _producer(self, node: Node, position: int) -> tuple[Node, bool]:
         children = [child for child, _ in node.next_functions]
-        known = children[position] if position < len(children) else None
-        if known is None:
-            inner = [child for child in children if child is not None and _leaf(child) is None]
-            known = inner[0] if len(inner) == 1 else None
-        return node if known is None or _leaf(known) is not None else self._above(known)
+        if position >= len(children):
+            return node, False
+        made = children[position]
+        if made is None or _leaf(made) is not None:
+            return node, made is None  # a parameter has a row of its own
+        return self._above(made), False
 
     def _above(self, node: Node) -> Node:
         """Look for a pole in ``node`` or above it, as far as autograd kept nothing."""
@@ -114,8 +116,10 @@ class _Graph:
             saved = dict(_saved(one))
             if _at_pole(one, saved):
                 return one
-            if not saved:
-                stack.extend(child for child, _ in one.next_functions)
+            if not any(name in saved for name in _RESULTS):
+                finite = {_OPERANDS[name] for name in saved if name in _OPERANDS}
+                children = enumerate(one.next_functions)
+                stack.extend(child for i, (child, _) in children if i not in finite)
         return node
 
     def _bad(self, tensor: torch.Tensor) -> bool:

@@ -277,9 +277,12 @@ class Steps:
             )
         return self.drafts.evaluation[1] if self.drafts.evaluation else None
 
-    def _saw_loss(self, loss: torch.Tensor, averaged: bool) -> None:  # noqa: FBT001 - a callback
-        """A loss that is trained on, saved or not; of the loss module, or what is called on."""
+    def _saw_loss(self, loss: torch.Tensor, *, averaged: bool) -> None:
+        """A loss that is trained on, saved or not; of the loss module if it is averaged."""
         if averaged and not (self._modules.training or self._trains_in_eval):
+            return
+        if not averaged and not self.losses.finder.searching:
+            self.events.check(loss, self.step)
             return
         self.events.saw(loss, self.step, averaged=averaged)
 
@@ -303,7 +306,7 @@ class Steps:
         """Begin the draft of the step to come, if it is saved."""
         self._captured, self._forwarded = set(), set()
         saved = self.drafts.open(self.step, anyway=self.events.window.wants(self.step))
-        self.losses.finder.watch_backward(on=self.losses.searching, closely=saved)
+        self.losses.finder.watch_backward(on=True, closely=saved)
         self.loop.opened(self.step)
 
     def _of_others(self, act: Callable[..., None], optimizer: Optimizer, *_: Any) -> None:
