@@ -1,5 +1,7 @@
 """Outputs of activation functions, with the activity of each channel of ReLU-like ones.
 
+At first also what is put into those that cut or saturate.
+
 Hooks are on the modules only during the first forward pass of a saved step. Everything is computed
 inside the hook: the next module may work in place.
 """
@@ -17,16 +19,18 @@ from torch.utils.hooks import RemovableHandle
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.batches import sample_of
 from trainwarden.hook.torch.callbacks import Callback
-from trainwarden.hook.torch.functions import FunctionalRelus
+from trainwarden.hook.torch.functions import BOUNDS, Bounds, Functions
 from trainwarden.hook.torch.modules import Modules, Named
 from trainwarden.hook.torch.parameters import measure
-from trainwarden.hook.torch.views import View, dtype_name, view
+from trainwarden.hook.torch.views import View, dtype_name, tensors_in, view
 from trainwarden.model import Channels, Collection, TensorInfo
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.reductions import Tensor, channel_columns, channels
 
 CHANNEL_ELEMENTS = 2**18  # looked at for the activity of channels
 MAX_CALLS = 4  # of one module in one forward pass: a ReLU used twice has two rows
+MAX_INPUTS = 10  # forward passes in which also inputs are looked at
+GIVEN, MODULES = "activation_inputs", "module_outputs"  # collections
 _RELU_LIKE = (nn.ReLU, nn.ReLU6, nn.Threshold)
 _NOT_FUNCTIONS = (nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin)
 
@@ -44,18 +48,28 @@ class Activations:
         self._draft: Draft | None = None
         self._handles: list[RemovableHandle] = []
         self._calls: dict[int, int] = {}
-        self._targets: dict[str, list[tuple[nn.Module, Callback]]] = {}
+        self._targets: dict[str, list[tuple[nn.Module, Callback, Callback | None]]] = {}
+        self._passes: dict[str, int] = {}
         self._walks = -1
         self._has_conv1d = self._compiled = False
         self._compiled_roots: dict[str, bool] = {}
         self._compiled_walks = -1
         self._paths: dict[int, str] = {}
-        self._functions = FunctionalRelus(session, self._computed_by_function)
+        self._functions = Functions(session, self._given_to_function, self._computed_by_function)
+        self._early = False
         self.depths: dict[int, int] = {}
 
-    def attach(self, draft: Draft, prefix: str) -> None:
-        """Put hooks on the modules of one root for its next forward pass."""
+    def attach(self, draft: Draft, prefix: str, *, everything: bool = False) -> None:
+        """Put hooks on the modules of one root for its next forward pass.
+
+        Args:
+            draft: Gets the rows.
+            prefix: Of the root.
+            everything: Look at the output of every module for what is not finite.
+        """
         self.detach()
+        done = self._passes[prefix] = self._passes.get(prefix, 0) + 1
+        self._early = done <= MAX_INPUTS
         self._calls, self._draft = {}, draft
         modules = self._modules.below(prefix)
         if self._walks != self._modules.walks:
@@ -68,8 +82,12 @@ class Activations:
             for path, module in self._open(modules):
                 if module._parameters or self._is_target(path, module):  # noqa: SLF001 - only its own
                     self._handles.append(entered.hang(module.register_forward_pre_hook))
-        for module, computed in self._targets[prefix]:
+        for module, computed, given in self._targets[prefix]:
             self._handles.append(computed.hang(module.register_forward_hook))
+            if self._early and given is not None:
+                self._handles.append(given.hang(module.register_forward_pre_hook))
+        if everything:
+            self._check_all(modules)
         options = self._session.options
         by_function = Collection.ACTIVATIONS in options.collections and not self._compiled
         if by_function and options.activation_modules is None:
@@ -100,7 +118,13 @@ class Activations:
         inside = tuple(f"{path}." for path in compiled)
         return [one for one in modules if not f"{one[0]}.".startswith(inside)]
 
-    def _find(self, modules: Named) -> list[tuple[nn.Module, Callback]]:
+    def _check_all(self, modules: Named) -> None:
+        for path, module in self._open(modules):
+            if next(module.children(), None) is None and not self._is_target(path, module):
+                checked = Callback(self._session, partial(self._checked, path))
+                self._handles.append(checked.hang(module.register_forward_hook))
+
+    def _find(self, modules: Named) -> list[tuple[nn.Module, Callback, Callback | None]]:
         self._has_conv1d = any(isinstance(module, nn.Conv1d) for _, module in modules)
         wanted = [(path, module) for path, module in modules if self._is_target(path, module)]
         found = self._open(modules)
@@ -111,7 +135,13 @@ class Activations:
                 "modules inside; for activations, train some steps without it"
             )
         return [
-            (module, Callback(self._session, partial(self._computed, path)))
+            (
+                module,
+                Callback(self._session, partial(self._computed, path)),
+                Callback(self._session, partial(self._given, path))
+                if isinstance(module, _RELU_LIKE) or _bounds(module)
+                else None,
+            )
             for path, module in wanted
             if id(module) in callable_
         ]
@@ -145,12 +175,56 @@ class Activations:
         )
         self._add(info, output, _bounds(module), relu_like=isinstance(module, _RELU_LIKE))
 
-    def _computed_by_function(self, name: str, output: torch.Tensor) -> None:
+    def _given(self, path: str, module: nn.Module, args: Any) -> None:
+        call = self._calls.get(id(module), -1) + 1
+        if args and isinstance(args[0], torch.Tensor) and call < MAX_CALLS:
+            name = path + (f":{call}" if call else "")
+            self._add_given(name, args[0], path, module)
+
+    def _add_given(
+        self, name: str, tensor: torch.Tensor, path: str = "", module: nn.Module | None = None
+    ) -> None:
+        name = f"activation_input/{name}"
+        if not self._session.options.wants(Collection.ACTIVATIONS.value, name):
+            return
+        info = TensorInfo(
+            name=name,
+            collection=GIVEN,
+            shape=tuple(tensor.shape[1:]),
+            dtype=dtype_name(tensor.dtype),
+            module=path,
+            kind="" if module is None else type(module).__name__,
+            depth=self.depths.get(id(module), -1),
+        )
+        self._add(info, tensor, None, relu_like=False)
+
+    def _given_to_function(self, name: str, _kind: str, tensor: torch.Tensor) -> None:
+        if self._early:
+            self._add_given(name, tensor)
+
+    def _computed_by_function(
+        self, name: str, kind: str, bounds: Bounds, output: torch.Tensor
+    ) -> None:
         name = f"activation/{name}"
         if self._session.options.wants(Collection.ACTIVATIONS.value, name):
             shape, dtype = tuple(output.shape[1:]), dtype_name(output.dtype)
-            info = TensorInfo(name, Collection.ACTIVATIONS.value, shape, dtype, kind="relu")
-            self._add(info, output, None, relu_like=True)
+            info = TensorInfo(name, Collection.ACTIVATIONS.value, shape, dtype, kind=kind)
+            self._add(info, output, bounds, relu_like=kind in {"ReLU", "ReLU6"})
+
+    def _checked(self, path: str, module: nn.Module, _args: Any, output: Any) -> None:
+        """Keep what a module returns if it is not finite."""
+        for tensor in tensors_in(output)[:1]:
+            if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):
+                info = TensorInfo(
+                    name=f"module/{path}",
+                    collection=MODULES,
+                    shape=tuple(tensor.shape[1:]),
+                    dtype=dtype_name(tensor.dtype),
+                    module=path,
+                    kind=type(module).__name__,
+                    depth=self.depths.get(id(module), -1),
+                )
+                self._add(info, tensor, None, relu_like=False)
 
     def _add(
         self,
@@ -187,12 +261,10 @@ def _is_compiled(module: nn.Module) -> bool:
     return in_place or type(module).__name__ == "OptimizedModule"
 
 
-def _bounds(module: nn.Module) -> tuple[float, float] | None:
+def _bounds(module: nn.Module) -> Bounds:
     """Return where an activation function counts as saturated; None if it does not saturate."""
-    if isinstance(module, nn.Sigmoid | nn.Hardsigmoid):
-        return 0.02, 0.98
-    if isinstance(module, nn.Tanh):
-        return -0.96, 0.96
-    if isinstance(module, nn.Hardtanh):  # ReLU6 is one
+    if isinstance(module, nn.Hardtanh) and not isinstance(module, nn.ReLU6):
         return float(module.min_val), float(module.max_val)
-    return None
+    return next(
+        (bounds for kind, bounds in BOUNDS.items() if isinstance(module, getattr(nn, kind))), None
+    )

@@ -105,6 +105,11 @@ class Patch:
         self._spare: Any = None  # the last wrapper that was taken out
         self._on = False
 
+    @property
+    def installed(self) -> bool:
+        """True between ``install`` and ``remove``."""
+        return self._on
+
     def install(self) -> None:
         """Put the wrapper in place; nothing happens if it is."""
         if self._on:

@@ -56,16 +56,38 @@ class Events:
             if unsaved and self._drafts.draft is not None:  # the loss itself was seen before
                 self._drafts.tally.add(LOSS, loss, 1)
 
-    def _alarm(self, loss: torch.Tensor | None, value: float) -> None:
+    def _alarm(self, loss: torch.Tensor | None, value: float, *, now: bool = False) -> None:
+        """Save the step that is being made, or if it is too late for that the next one."""
         if not self._tells_history or not self.window.event(self._step, value):
             return
-        self.window.follow(self._step if loss is not None else self._step + 1)
-        if loss is None:
-            return
-        if self._drafts.draft is None:
+        now = now or loss is not None
+        self.window.follow(self._step if now else self._step + 1)
+        if now and self._drafts.draft is None:
             self._drafts.open(self._step, anyway=True)
-        if not math.isfinite(value):
+            if loss is None:
+                self._drafts.tally.losses |= self.watch.known(LOSS)
+        if loss is not None and not math.isfinite(value):
             self._operation = first_operation(loss, self._parameters.places())
+
+    def clipped(self, norm: Any, limit: float, step: int, *, scaling: bool) -> None:
+        """Gradients were clipped.
+
+        Args:
+            norm: Before; a tensor or a number.
+            limit: Of the norm.
+            step: Is being made.
+            scaling: By a GradScaler: infinite gradients are normal.
+        """
+        if isinstance(norm, torch.Tensor | int | float):
+            self.watch.clipped(norm, limit)
+            on_host = not isinstance(norm, torch.Tensor) or norm.is_cpu
+            if on_host and not scaling and not math.isfinite(norm):
+                self._step = step
+                self._alarm(None, math.nan, now=True)
+            draft = self._drafts.draft
+            if draft is not None and Collection.OPTIMIZER in self._session.options.collections:
+                draft.scalar(Collection.OPTIMIZER, "grad_norm", float(norm))
+                draft.scalar(Collection.OPTIMIZER, "clip_limit", limit)
 
     def close(self, step: int, optimizer: Optimizer | None) -> None:
         """A step was made; its draft gets what is known of the steps before it."""

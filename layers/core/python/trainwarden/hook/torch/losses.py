@@ -80,6 +80,7 @@ class LossFinder:
     ) -> None:
         self._session, self._tally, self._label = session, tally, label
         self._owner, self._inside, self._saw = owner, _Inside(), saw
+        self.scaling = False  # a GradScaler is at work: infinite gradients are normal
         self.searching = True  # what ``backward()`` is called on may be the loss of the run
         self._closely, self._foreign = True, False  # look whose a loss is; others were seen
         self._scaled: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -141,6 +142,7 @@ class LossFinder:
 
     def scaled(self, loss: Any, result: Any) -> None:
         """Remember which loss GradScaler scaled, so that the true one is kept."""
+        self.scaling = True
         if isinstance(loss, torch.Tensor):
             self._scaled.append((result, loss))
             del self._scaled[:-_MAX_SCALED]

@@ -96,6 +96,11 @@ class Parameters:
         """Identities of all parameters found."""
         return frozenset(self._parameters)
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Say if a tensor is one of the parameters found."""
+        found = self._parameters.get(id(tensor))
+        return found is not None and found.tensor is tensor
+
     def places(self) -> dict[int, tuple[int, str]]:
         """Return id of parameter → position in forward order, path of its module."""
         known = sorted(self._parameters.values(), key=lambda one: one.info.depth)

@@ -32,6 +32,7 @@ from trainwarden.hook.session import Session
 from trainwarden.hook.torch.activations import Activations
 from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.callbacks import Callback, Scripting
+from trainwarden.hook.torch.clipping import ClipWatch
 from trainwarden.hook.torch.drafts import Drafts
 from trainwarden.hook.torch.events import Events
 from trainwarden.hook.torch.facts import Facts
@@ -89,6 +90,7 @@ class Steps:
         self.activations = Activations(session, self._modules)
         self.batches = Batches(session, self._modules)
         self.events = Events(session, self.drafts, self.parameters)
+        self.clips = ClipWatch(session, self.parameters.has, self._clipped)
         self.losses = LossReader(
             session,
             self._current_tally,
@@ -128,6 +130,7 @@ class Steps:
         self._handles.append(register_optimizer_step_pre_hook(before_other))
         self._handles.append(register_optimizer_step_post_hook(after_other))
         self.scaler.install()
+        self.clips.install()
         self._scripting.install()
         self.loop.attach()
         self._open()
@@ -140,6 +143,7 @@ class Steps:
         self.activations.detach()
         self.losses.finder.stop()
         self.scaler.remove()
+        self.clips.remove()
         self.loop.detach()
         self._scripting.remove()
 
@@ -149,6 +153,7 @@ class Steps:
         ends = (
             self.losses.finder.stop,
             self.scaler.remove,
+            self.clips.remove,
             self.loop.backward.patch.remove,
             self._scripting.remove,
         )
@@ -199,7 +204,8 @@ class Steps:
                 inputs,
             )
             self.batches.inputs(self.drafts.draft, prefix, inputs)
-            self.activations.attach(self.drafts.draft, prefix)
+            following = self.events.window.wants(self.step)
+            self.activations.attach(self.drafts.draft, prefix, everything=following)
         elif self.mode is Mode.EVAL and self.drafts.evaluation is not None:
             draft, seen = self.drafts.evaluation
             if seen.batches < MAX_BATCHES:
@@ -285,6 +291,9 @@ class Steps:
             self.events.check(loss, self.step)
             return
         self.events.saw(loss, self.step, averaged=averaged)
+
+    def _clipped(self, norm: Any, limit: float) -> None:
+        self.events.clipped(norm, limit, self.step, scaling=self.losses.finder.scaling)
 
     def _label(self, tally: Tally, target: Any) -> None:
         if not self._session.options.wants(Collection.LABELS, "label/0"):

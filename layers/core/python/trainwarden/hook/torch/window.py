@@ -66,6 +66,13 @@ class LossWatch:
         if self.window.suspicious(value):
             self._alarm(loss, value)
 
+    def known(self, name: str) -> dict[str, list[tuple[torch.Tensor, int]]]:
+        """Return the loss of the step so far as ``Tally.losses`` has it; empty if unknown."""
+        if not self._parts:
+            return {}
+        loss = self._sum / self._parts if self.averaging else self._sum
+        return {name: [(torch.tensor(loss), 1)]}
+
     def clipped(self, norm: float | torch.Tensor, limit: float) -> None:
         """``clip_grad_norm_`` returned ``norm``; several calls in a step: the last one counts."""
         if isinstance(norm, torch.Tensor) and norm.is_cpu:
