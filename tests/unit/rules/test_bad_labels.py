@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.rules.runs import NAN, Script, fired, fold
+from tests.unit.rules.runs import NAN, Script, fired, fold, tensor
 from trainwarden.model import Mode, Observation
 from trainwarden.rules.bad_labels import BadLabels
 
@@ -84,10 +84,13 @@ def test_validation_tells_labels_that_do_not_belong(
     assert [f.evidence["kind"] for f in fold(RULE, run)[1]] == kinds
 
 
-def constant(labels: Mapping[int, int], accuracy: float, steps: int = 200) -> list[Observation]:
+def constant(
+    labels: Mapping[int, int], accuracy: float, steps: int = 200, width: int = 2
+) -> list[Observation]:
     facts = told(accuracy=accuracy, classes=2.0)
     tables = {"label/0": labels}
-    return [Script().step(i, labels=tables, scalars=facts) for i in range(steps)]
+    script = Script(tensor("output/0", "outputs", (width,)))
+    return [script.step(i, labels=tables, scalars=facts) for i in range(steps)]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +100,7 @@ def constant(labels: Mapping[int, int], accuracy: float, steps: int = 200) -> li
         pytest.param(constant({1: 64}, 0.2), [], id="an-answer-that-is-not-learned"),
         pytest.param(constant({0: 63, 1: 1}, 1.0), [], id="a-rare-class"),
         pytest.param(constant({1: 64}, 1.0, steps=70), [], id="too-early"),
+        pytest.param(constant({0: 64}, 1.0, width=16), [], id="a-contrastive-loss"),
     ],
 )
 def test_labels_that_are_all_the_same(run: list[Observation], fires: list[int]) -> None:

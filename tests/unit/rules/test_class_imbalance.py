@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -110,3 +110,54 @@ def test_the_finding_carries_the_counts() -> None:
     assert (finding.tensor, finding.value, finding.limit) == (NAME, 49.0, 10.0)
     assert finding.evidence["counts"] == {"0": 490, "1": 10}
     assert finding.first_step == 0
+
+
+def judged(recognised: Callable[[int], bool], steps: int = 120) -> list[Observation]:
+    """Two per cent of class 1, with what the model says of them."""
+    run = []
+    for i in range(steps):
+        right = {0: 98, 1: 2} if recognised(i) else {0: 98}
+        said = right if recognised(i) else {0: 100}
+        tables = {NAME: {0: 98, 1: 2}, "predicted/0": said, "correct/0": right}
+        run.append(Script().step(i, labels=tables))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("recognised", "fires"),
+    [
+        pytest.param(lambda _: False, [32], id="never-recognised"),
+        pytest.param(lambda i: i >= 30, [], id="learned-by-step-30"),
+        pytest.param(lambda _: True, [], id="recognised-at-once"),
+        pytest.param(lambda i: i < 40, [44], id="chance-at-first"),
+    ],
+)
+def test_where_predictions_are_known_the_rare_class_has_its_chance(
+    recognised: Callable[[int], bool], fires: list[int]
+) -> None:
+    assert fired(RULE, judged(recognised)) == fires
+
+
+@pytest.mark.parametrize(
+    ("labels", "right", "fires"),
+    [
+        pytest.param({0: 990, 1: 10}, {0: 990, 1: 10}, ["imbalance"], id="99-to-1"),
+        pytest.param({0: 500, 1: 500}, {0: 500, 1: 100}, ["misprediction"], id="80-per-cent"),
+        pytest.param({0: 500, 1: 500}, {0: 500, 1: 200}, [], id="60-per-cent"),
+        pytest.param({0: 200, 1: 200}, {0: 200}, [], id="too-few-labels"),
+    ],
+)
+def test_sagemakers_meaning_is_the_plain_ratio_or_the_share_of_mispredictions(
+    labels: dict[int, int], right: dict[int, int], fires: list[str]
+) -> None:
+    rule = ClassImbalance(threshold_misprediction=0.7)
+    obs = Script().step(0, labels={NAME: labels, "correct/0": right, "predicted/0": labels})
+    assert [f.evidence["kind"] for f in fold(rule, [obs])[1]] == fires
+
+
+def test_labels_of_each_token_in_flat_sequences_are_dense() -> None:
+    script = Script(tensor("input/0", "inputs", (20,)), tensor(NAME, "labels", ()))
+    batch = {"input/0.samples": 32.0}
+    tags = {0: 550, **dict.fromkeys(range(1, 9), 8)}
+    run = [script.step(i, labels={NAME: tags}, scalars={"batch": batch}) for i in range(9)]
+    assert fired(RULE, run) == []

@@ -113,15 +113,22 @@ def test_several_optimizers_tokens_pixels_and_evaluation_are_not_judged() -> Non
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "loss", "classes", "fires"),
-    [(1.0, 0.01, 10.0, [15]), (0.2, 0.01, 10.0, []), (1.0, 2.0, 10.0, []), (1.0, 0.01, 2.0, [])],
+    ("accuracy", "loss", "classes", "width", "fires"),
+    [
+        pytest.param(1.0, 0.01, 10.0, 10, [15], id="certain"),
+        pytest.param(0.2, 0.01, 10.0, 10, [], id="not-learned"),
+        pytest.param(1.0, 2.0, 10.0, 10, [], id="a-loss-that-is-high"),
+        pytest.param(1.0, 0.01, 2.0, 2, [], id="two-classes-one-of-them-rare"),
+        pytest.param(1.0, 0.01, 10.0, 16, [], id="a-contrastive-loss-whose-labels-are-all-alike"),
+    ],
 )
 def test_a_single_class_that_is_learned_with_certainty_is_sorted_or_wrong(
-    accuracy: float, loss: float, classes: float, fires: list[int]
+    accuracy: float, loss: float, classes: float, width: int, fires: list[int]
 ) -> None:
+    script = Script(tensor("output/0", "outputs", (width,)))
     facts = {"cross_entropy.accuracy": accuracy, "cross_entropy.classes": classes}
     run = [
-        Script().step(i, labels={NAME: {3: 64}}, loss=loss, scalars={"objective": facts})
+        script.step(i, labels={NAME: {3: 64}}, loss=loss, scalars={"objective": facts})
         for i in range(30)
     ]
     assert fired(RULE, run) == fires

@@ -132,6 +132,18 @@ def value(obs: Observation, row: int, statistic: str) -> float:
     return found if math.isfinite(found) else _NAN
 
 
+def answers(obs: Observation, classes: float) -> bool:
+    """Say whether the model's output holds a score for each class, as in a classifier.
+
+    Contrastive losses, whose labels may all be 0, compare outputs with each other instead.
+    """
+    row = obs.layout.row_of.get("output/0")
+    if row is None:
+        return False
+    shape = obs.layout.tensors[row].shape
+    return classes in shape or (classes == 2 and math.prod(shape) == 1)  # noqa: PLR2004 - a sign
+
+
 def several_optimizers(obs: Observation) -> bool:
     """Say whether more than one optimizer trains the model, as in adversarial training."""
     return any(n.startswith("1.") for n in obs.scalars.get(Collection.OPTIMIZER.value, {}))

@@ -12,8 +12,8 @@ what the labels are about, cannot be learned from: only how often each label is 
   by bit the same at every saved step, of at most 64 samples, while validation passes hold twice as
   many and their loss is above 1.5 times the training loss, which has halved: a loader that always
   gives the same batch. Training on the whole data set in each step is no such case;
-* ``constant_features``, ``duplicated_features``, ``correlated_features`` (|r| > 0.999; info): of a table
-  of 4 to 256 columns and 20 samples a column, 1,000 at least, over half never change or equal
+* ``constant_features``, ``duplicated_features``, ``correlated_features`` (|r| > 0.999; info): of a
+  table of 4 to 256 columns and 20 samples a column, 1,000 at least, over half never change or equal
   another column, or two are one, and the loss has not fallen by ``learning``.
 
 **Remedy.** Look at one batch as the model gets it. Drop or impute missing values before training;

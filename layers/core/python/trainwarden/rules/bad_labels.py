@@ -133,10 +133,12 @@ class BadLabels(CheckedRule[Json]):
     def _constant(self, state: Json, obs: Observation) -> Finding | None:
         label, n, since = state["one"]
         facts = _batch.classifier(obs)
-        known = fact(facts, "classes") >= 2 or "accuracy" in facts  # noqa: PLR2004 - two classes
+        classes = fact(facts, "classes")
+        known = classes >= 2  # noqa: PLR2004 - two classes
         if "constant_labels" in state["told"] or n < self.samples or obs.step - since < self.steps:
             return None
-        if not known or not fact(facts, "accuracy") >= _CERTAIN or _batch.several_optimizers(obs):
+        certain = fact(facts, "accuracy") >= _CERTAIN and _batch.answers(obs, classes)
+        if not known or not certain or _batch.several_optimizers(obs):
             return None
         message = f"all {n} labels seen in {obs.step - since} steps are {label}"
         return Finding(obs.step, _label(obs), 1.0, 1.0, message, since,

@@ -12,7 +12,7 @@ deviations of a Poisson count towards each other:
 
 Where that is above ``threshold_imbalance`` and the predictions are known, the rare class then has
 its chance: from here on its labels are compared with what the model says of them, and the rule
-fires when five of them came, after step 30, and over 70 % were taken for another class;
+fires when five of them came after step 30, and over 70 % were taken for another class;
 six times five that fared better settle it. Without predictions it fires at once. Each label tensor
 is judged once, and not if the first quarter of its labels differs from the rest by more than chance
 (two-sample χ², probability below e^-7): labels that drift (a policy's own actions, data in order)
@@ -243,10 +243,10 @@ def _chance(kept: Json, name: str, obs: Observation) -> tuple[Json, Finding | No
     """Watch how the model takes members of the rare class: [class, labels, mistaken, …]."""
     rare, seen, wrong, ratio, limit, since, windows = kept["chance"]
     told = _recall(obs, name, rare)
-    if told is not None:
+    if told is not None and obs.step - since >= _RARE_STEPS:
         seen, wrong = seen + told[0], wrong + told[1]
     kept = {**kept, "chance": [rare, seen, wrong, ratio, limit, since, windows]}
-    if seen < _RARE_LABELS or obs.step - since < _RARE_STEPS:
+    if seen < _RARE_LABELS:
         return kept, None
     if wrong <= _MISTAKEN * seen:
         again = {**kept, "chance": [rare, 0.0, 0.0, ratio, limit, since, windows + 1]}

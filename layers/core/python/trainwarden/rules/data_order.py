@@ -13,7 +13,8 @@ class only with probability pⁿ, and Σ 1 - (1 - p)ⁿ classes on average. Evid
   neighbours in the order of class numbers; the probability of all that under random choices of so
   many classes is below e^-``surprise``;
 * ``one_class``: a single class in the first 1,000 labels, of three or more that the loss knows, and
-  the model answers it with certainty: a sorted data set, or one whose labels are all the same;
+  the model, whose output has so many, answers it with certainty: a sorted data set, or one whose
+  labels are all the same;
 * ``sorted_targets``: the mean of real-valued targets moves one way over eight successive steps, by
   more than four standard deviations within a batch.
 
@@ -229,7 +230,8 @@ def _one_class(kept: Json, obs: Observation, name: str) -> Finding | None:
     classes = fact(facts, "classes")
     if others or n < _ONE_CLASS or not 3 <= classes <= 1000 or loss is None:  # noqa: PLR2004 - see above
         return None
-    if not fact(facts, "accuracy") >= _CERTAIN or loss[1] > _LOW * math.log(classes):
+    certain = fact(facts, "accuracy") >= _CERTAIN and loss[1] <= _LOW * math.log(classes)
+    if not certain or not _batch.answers(obs, classes):
         return None
     message = (
         f"all {n} labels seen of {name} are {label}, of {classes:.0f} classes that the loss knows: "
