@@ -147,3 +147,81 @@ def test_rows_beyond_an_older_table_are_not_read() -> None:
     obs = Script(*TENSORS).step(0, {"a": NAN})
     shorter = Observation(0, obs.mode, 0, obs.time, obs.layout, obs.stats[:1])
     assert fired(RULE, [shorter]) == [0]
+
+
+LOSSES = {f"loss@{step}": 2.0 for step in range(5, 12)}
+
+
+def with_history(facts: dict[str, float], *bad: str, window: float = NAN) -> Observation:
+    """A step with non-finite tensors ``bad`` and facts in ``history``."""
+    scalars = {"history": facts}
+    if window >= 0:
+        scalars["window"] = {"nonfinite_step": window}
+    return Script(*TENSORS).step(12, dict.fromkeys(bad, NAN), loss=NAN, scalars=scalars)
+
+
+@pytest.mark.parametrize(
+    ("first", "kind", "module", "operation", "words"),
+    [
+        ("operation/fc.log", "forward", "fc", "log", "made by log at module fc"),
+        ("loss_operation/fc.sqrt", "loss", "fc", "sqrt", "made by sqrt in the loss after module"),
+        ("data/fc.linear", "nan_input", "fc", "linear", "linear was given from outside the model"),
+        ("operation/log", "forward", "", "log", "made by log"),
+        ("input/0", "nan_input", "", "", "which began with input/0"),
+        ("activation/relu", "forward", "", "", "which began with activation/relu"),
+        ("gradient/b", "backward", "", "", "which began with gradient/b"),
+        ("a", "weights", "", "", "which began with a"),
+        ("loss", "loss", "", "", "the loss loss is nan"),
+    ],
+)
+def test_tells_where_it_began_as_the_hook_ranked_it(
+    first: str, kind: str, module: str, operation: str, words: str
+) -> None:
+    facts = {f"order@{first}": 0.0, "order@output/0": 1.0, **LOSSES}
+    (finding,) = fold(RULE, [with_history(facts)])[1]
+    assert finding.tensor == first
+    assert finding.evidence["kind"] == kind
+    assert finding.evidence["module"] == module
+    assert finding.evidence["operation"] == operation
+    assert finding.evidence["order"] == [first, "output/0"]
+    assert words in finding.message
+    assert finding.remedies
+
+
+def test_without_ranks_the_first_captured_tensor_says_the_kind() -> None:
+    kinds = {
+        "a": "weights",
+        "input/0": "nan_input",
+        "activation/relu": "forward",
+        "gradient/c": "backward",
+    }
+    for name, kind in kinds.items():
+        obs = Script(*TENSORS).step(3, {name: NAN}, loss=1.0 if name == "gradient/c" else NAN)
+        assert fold(RULE, [obs])[1][0].evidence["kind"] == kind
+
+
+def test_tells_the_last_losses_and_the_last_step_that_was_clean() -> None:
+    facts = {"order@operation/fc.log": 0.0, **LOSSES, "loss@12": NAN}
+    (finding,) = fold(RULE, [with_history(facts)])[1]
+    assert finding.evidence["losses"] == [[step, 2.0] for step in range(7, 12)]
+    assert finding.evidence["last_clean_step"] == 11
+    assert "the loss of step 11 was 2" in finding.message
+
+
+def test_a_loss_that_grew_before_is_the_learning_rates_business() -> None:
+    facts = {"order@operation/fc.linear": 0.0, **LOSSES, "loss@11": 3e6, "loss@12": INF}
+    (finding,) = fold(RULE, [with_history(facts)])[1]
+    assert "1.5e+06 times that of step 5" in finding.message
+    assert "learning rate" in finding.remedies[0]
+
+
+def test_the_first_bad_step_is_that_of_the_first_bad_loss() -> None:
+    (finding,) = fold(RULE, [with_history({}, "a", window=9.0)])[1]
+    assert (finding.step, finding.first_step) == (12, 9)
+    assert "not finite since step 9" in finding.message
+
+
+def test_ranks_say_nothing_about_tensors_that_were_not_asked_for() -> None:
+    rule = ExplodingTensor(tensor_regex=("output/",))
+    obs = with_history({"order@input/0": 0.0}, "input/0", "output/0")
+    assert fold(rule, [obs])[1][0].tensor == "output/0"

@@ -17,7 +17,15 @@ With neither ``collection_names`` nor ``tensor_regex`` these are normal and not 
 * NaN and +inf in activations, inputs, outputs, labels and custom tensors while loss and gradients
   of the same step are there and finite: the network does not pass them on.
 
+The profile ``sagemaker`` counts these, too (``everything``).
+
 A non-finite *validation* loss is a warning, since training itself is not ill.
+
+**What it says.** ``kind`` in the evidence is where it began: ``nan_input`` (inputs or labels; data
+given to the named operation), ``forward``, ``loss``, ``backward`` (gradients of finite values) or
+``weights`` (broken by the update of the step before). ``module`` and ``operation`` name the first
+operation with a result that is not finite, from the graph of the loss, where the hook saw the loss
+in that very step (on the CPU); ``order`` ranks the first tensors; ``losses`` are the last before.
 
 **Remedy.** Look at the named tensor first: a logarithm, square root, division or norm of zero in
 front of it, then the learning rate, then the data of that step.
@@ -52,6 +60,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules import _origin
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import matching, once
 from trainwarden.stats.catalog import INDEX, Flag
@@ -63,6 +72,8 @@ _STAGES = {
     Collection.INPUTS.value: 1,
     Collection.LABELS.value: 1,
     Collection.ACTIVATIONS.value: 2,
+    "activation_inputs": 2,
+    "module_outputs": 2,
     Collection.OUTPUTS.value: 3,
     Collection.GRADIENTS.value: 5,
 }
@@ -89,11 +100,13 @@ class ExplodingTensor(CheckedRule[Json]):
             "Check the inputs of that step for NaN and for values far out of range.",
         ),
         "capture losses, gradients or weights; trainwarden.watch() does so by default",
+        sagemaker={"everything": True},
     )
 
     collection_names: tuple[str, ...] = param((), "Look only at these collections.")
     tensor_regex: tuple[str, ...] = param((), "Look only at matching tensors.", pattern=True)
     only_nan: bool = param(False, "Ignore infinities.")
+    everything: bool = param(False, "Count what is normal, too: SageMaker's meaning.")
     max_skipped: int = param(
         32,
         "Saved steps in a row that GradScaler may skip.",
@@ -111,7 +124,7 @@ class ExplodingTensor(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Count non-finite elements; a skipped step's gradients are normal until they are not."""
-        skipped = self._skipped(obs)
+        skipped = not self.everything and self._skipped(obs)
         count = state["skipped"] + 1 if skipped else 0
         bad = self._bad_rows(obs, skipped=skipped)
         losses = self._bad_losses(obs)
@@ -161,7 +174,7 @@ class ExplodingTensor(CheckedRule[Json]):
         order, stage = once(obs.layout, "order of computation", _order)
         if skipped:
             rows = rows[stage[rows] != _STAGES[Collection.GRADIENTS.value]]
-        if not self._narrowed():
+        if not self._narrowed() and not self.everything:
             rows = self._that_matter(obs, rows, stage)
         ranked: IntArray = rows[np.argsort(order[rows], kind="stable")]
         return ranked
@@ -194,16 +207,43 @@ class ExplodingTensor(CheckedRule[Json]):
                 f"{name} holds {int(stats[_NAN])} NaN and {infinite} infinite values "
                 f"among {int(stats[0])}"
             )
-        before = f"; step {seen} was still clean" if seen >= 0 else ""
-        where = f"first of {total} such tensors in the order of computation" if total > 1 else ""
-        message = f"{what} at step {obs.step}{', ' + where if where else ''}{before}"
+        source = _origin.origin(obs, name, ranked=not self._narrowed())
+        start, before = _origin.first_step(obs), _origin.losses_before(obs)
+        message = ", ".join(
+            part
+            for part in (
+                f"{what} at step {obs.step}",
+                _origin.story(source, name),
+                f"first of {total} such tensors in the order of computation" if total > 1 else "",
+            )
+            if part
+        )
+        message += _origin.clean(obs, start, before, seen)
         evidence = {
+            "kind": source.kind,
+            "module": source.module,
+            "operation": source.operation,
+            "order": list(source.order),
             "tensors": [n for n, _ in losses][:3] + [obs.layout.names[r] for r in rows[:7]],
             "count": total,
-            "last_clean_step": seen,
+            "last_clean_step": before[-1][0] if before else seen,
+            "losses": [[step, loss] for step, loss in before[-5:]],
         }
         severity = Severity.WARNING if obs.mode is not Mode.TRAIN and not rows.size else None
-        return [Finding(obs.step, name, count, 0.0, message, obs.step, evidence, severity=severity)]
+        remedies = _origin.remedies(source, before)
+        return [
+            Finding(
+                obs.step,
+                source.tensor,
+                count,
+                0.0,
+                message,
+                start,
+                evidence,
+                remedies,
+                severity=severity,
+            )
+        ]
 
     def _collapse(self, obs: Observation, since: int, count: int) -> Finding:
         scale = obs.scalars.get("optimizer", {}).get("loss_scale", math.nan)
