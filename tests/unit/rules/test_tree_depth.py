@@ -56,8 +56,10 @@ def test_the_finding_says_how_deep_and_for_how_many_rows() -> None:
     assert finding.first_step == 0
 
 
-@pytest.mark.parametrize(("largest", "expected"), [(4.0, []), (5.0, [0]), (0.0, []), (NAN, [])])
-def test_sagemaker_measures_the_logarithm_of_the_largest_node(
+@pytest.mark.parametrize(
+    ("largest", "expected"), [(4.0, []), (7.0, []), (8.0, [0]), (0.0, []), (NAN, [])]
+)
+def test_sagemaker_measures_the_whole_part_of_the_largest_nodes_logarithm(
     largest: float, expected: list[int]
 ) -> None:
     script = Script()

@@ -129,6 +129,9 @@ class DeadRelu(CheckedRule[Json]):
     def _suspects(self, obs: Observation) -> list[str]:
         """Layers in which too many channels are inactive at this very step."""
         rows = here(obs, obs.layout.rows(Collection.ACTIVATIONS.value))
+        if self.threshold_inactivity > 0:  # whatever collection it was recorded in
+            known = obs.layout.row_of
+            rows = np.array([known[n] for n in obs.channels if n in known], dtype=np.int64)
         stats = obs.stats[rows]
         ill = stats[:, _NAN] == 0
         if self.threshold_inactivity == 0:

@@ -18,9 +18,10 @@ several optimizers (adversaries keep each other's loss where it is), a run
 that starts converged (its first loss is under half of ln C with C classes of labels, or under a
 tenth of the variance of real-valued labels), and the steps during which the learning rate rises.
 
-With ``diff_percent`` or ``num_steps`` given, SageMaker's meaning instead: every ``num_steps`` steps
-the loss must be at least ``diff_percent`` per cent below that of the newest saved step that is
-``num_steps`` or more older; equal counts as not decreasing.
+With ``diff_percent`` or ``num_steps`` given, SageMaker's meaning instead, for each loss: every
+``num_steps`` steps it must be at least ``diff_percent`` per cent below that of the newest saved
+step that is ``num_steps`` or more older; equal or NaN counts as not decreasing. Of the modes seen
+so far EVAL counts, else TRAIN, else GLOBAL, and steps are counted within it.
 
 **Remedy.** Overfit one batch first. Then: learning rate (try 10 times up and down), labels that fit
 the inputs, softmax applied twice, shapes that broadcast in the loss, the optimizer's parameters.
@@ -37,6 +38,7 @@ steps, runs that learn nothing stay within 3 %. ln C: the loss of a uniform gues
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -60,7 +62,7 @@ from trainwarden.stats.derived import column
 
 LOSSES = Need("losses", "value")
 LABELS = Need(Collection.LABELS.value, "variance")
-_MODES = ("TRAIN", "EVAL", "GLOBAL")
+_MODES = ("EVAL", "TRAIN", "GLOBAL")  # SageMaker's order of preference
 _START_SAVES, _START_STEPS = 15, 30
 _FULL_STEPS = 300  # from here on min_fall counts in full
 _AT_ONCE = 0.3
@@ -69,6 +71,8 @@ _NOISY = 0.1  # a level known no better than this says nothing
 _RECENT, _FEWEST = 5, 3
 _SURE, _RISE = 3.0, 0.2  # standard errors, and a rise that noise does not explain
 _CONVERGED_CLASSES, _CONVERGED_VARIANCE = 0.5, 0.1
+_MAX_LOSSES = 64  # followed at a time, in SageMaker's meaning
+_LARGEST = 1.7976931348623157e308  # JSON has no infinity
 _CANDIDATES = 16  # saved steps remembered after a check, in SageMaker's meaning
 
 
@@ -89,6 +93,7 @@ class LossNotDecreasing(CheckedRule[Json]):
             "Check that the optimizer holds the model's parameters and that they get gradients.",
         ),
         "capture losses: pass loss_fn to watch(), or call hook.record('loss', loss, 'losses')",
+        sagemaker={"num_steps": 10, "diff_percent": 0.0},
     )
 
     num_steps: int | None = param(
@@ -110,15 +115,14 @@ class LossNotDecreasing(CheckedRule[Json]):
     def start(self) -> Json:
         """No loss has been seen."""
         return {"at": -1, "origin": -1, "first": [], "last": [], "best": None, "low": None,
-                "saves": 0, "rate": 0.0, "converged": False, "told": False}  # fmt: skip
+                "saves": 0, "rate": 0.0, "converged": False, "told": False, "mode": "",
+                "checks": {}}  # fmt: skip
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow the loss; say once that it is flat or has run away."""
-        loss = main_loss(obs, self.tensor_regex)
         if self.num_steps is not None or self.diff_percent is not None:
-            if loss is None or (self.mode is not None and obs.mode.value != self.mode):
-                return state, ()
-            return self._sagemaker(state, obs, *loss)
+            return self._sagemaker(state, obs)
+        loss = main_loss(obs, self.tensor_regex)
         if loss is None or obs.mode.value != (self.mode or "TRAIN") or state["told"]:
             return state, ()
         state = self._follow(state, obs, loss[1])
@@ -139,6 +143,7 @@ class LossNotDecreasing(CheckedRule[Json]):
             level = median([value for _, value in last])
             best = level if best is None else min(best, level)
         return {
+            **state,
             "at": obs.step if rising else state["at"],
             "origin": origin,
             "first": first,
@@ -202,27 +207,54 @@ class LossNotDecreasing(CheckedRule[Json]):
         since = max(0, state["origin"])
         return Finding(obs.step, name, *numbers, message, since, evidence, confidence=0.8)
 
-    def _sagemaker(
-        self, state: Json, obs: Observation, name: str, value: float
-    ) -> tuple[Json, Sequence[Finding]]:
-        """Each loss against that of the newest saved step at least ``num_steps`` older.
-
-        ``last`` holds [step, loss] of the first saved steps from the last check on: the next
-        check compares with one of these.
-        """
-        steps, kept = self.num_steps or 10, state["last"]
-        if state["at"] < 0:
-            return {**state, "at": obs.step, "last": [[obs.step, value]]}, ()
-        if obs.step - state["at"] < steps:
-            kept = kept if len(kept) >= _CANDIDATES else [*kept, [obs.step, value]]
-            return {**state, "last": kept}, ()
-        older = [v for step, v in kept if obs.step - step >= steps][-1]
-        limit = older - abs(older) * (self.diff_percent or 0.0) / 100
-        state = {**state, "at": obs.step, "last": [[obs.step, value]]}
-        if value < limit or (value == limit and self.diff_percent):
+    def _sagemaker(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Judge each loss of the mode that counts; ``checks`` maps loss → what is kept of it."""
+        losses = obs.scalars.get("losses") or {}
+        wanted = {
+            name: value
+            for name, value in losses.items()
+            if not self.tensor_regex or any(re.match(p, name) for p in self.tensor_regex)
+        }
+        if not wanted:
             return state, ()
+        mode = obs.mode.value
+        best = mode if self.mode is None else self.mode
+        if self.mode is None and state["mode"] in _MODES:
+            best = min(mode, state["mode"], key=_MODES.index) if mode in _MODES else state["mode"]
+        if mode != best:
+            return {**state, "mode": best}, ()
+        checks = dict(state["checks"]) if state["mode"] == mode else {}
+        found: list[Finding] = []
+        for name in sorted(wanted, key=lambda name: (name not in checks, name)):
+            if name in checks or len(checks) < _MAX_LOSSES:
+                checks[name], finding = self._check(checks.get(name), obs, name, wanted[name])
+                found += [finding] if finding else []
+        return {**state, "mode": mode, "checks": checks}, found
+
+    def _check(
+        self, kept: Json, obs: Observation, name: str, value: float
+    ) -> tuple[Json, Finding | None]:
+        """Hold a loss against that of the newest saved step at least ``num_steps`` older.
+
+        ``kept`` holds [step, loss] of the first saved steps from the last check on: the next
+        check compares with one of these. Steps are those of the mode; None stands for NaN.
+        """
+        steps, at = self.num_steps or 10, obs.mode_step
+        bounded = max(-_LARGEST, min(_LARGEST, value))
+        here = [at, None if math.isnan(value) else bounded]
+        if not kept or at < kept[0][0]:  # the first one, or a run that was resumed earlier
+            return [here], None
+        if at - kept[0][0] < steps:
+            return (kept if len(kept) >= _CANDIDATES else [*kept, here]), None
+        older = [v for step, v in kept if at - step >= steps][-1]
+        older = math.nan if older is None else older
+        limit = older - abs(older) * (self.diff_percent or 0.0) / 100
+        if value < limit or (value == limit and self.diff_percent):
+            return [here], None
         message = f"the {name} is {value:.4g} and was {older:.4g} {steps} or more steps ago"
-        return state, [Finding(obs.step, name, value, limit, message, obs.step)]
+        numbers = [max(-_LARGEST, min(_LARGEST, v)) for v in (value, limit) if not math.isnan(v)]
+        shown = numbers if len(numbers) > 1 else (_LARGEST, _LARGEST)  # the message says NaN
+        return [here], Finding(obs.step, name, *shown, message, obs.step)
 
 
 def _error(first: Sequence[float], last: Sequence[float], start: float) -> float:

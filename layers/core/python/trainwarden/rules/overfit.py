@@ -15,8 +15,11 @@ lowest validation loss so far, the rule asks that
 
 It fires when all three hold at ``patience`` passes in a row.
 
+Where the mean loss of all steps since the last saved one is known (``window``), it is averaged. A
+pass without a saved training step since the last one is held against the same training loss.
+
 With ``ratio_threshold`` given, SageMaker's meaning instead: the gap alone, above
-``ratio_threshold`` for more than ``patience`` passes.
+``ratio_threshold`` for more than ``patience`` passes; it fires at each such pass.
 
 **Remedy.** Stop at the best pass; more data or augmentation; dropout, weight decay, a smaller
 model.
@@ -43,7 +46,7 @@ from typing import ClassVar
 
 from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._progress import main_loss
+from trainwarden.rules._progress import main_loss, window_mean
 
 LOSSES = Need("losses", "value")
 MAX_LOSSES = 64
@@ -65,6 +68,8 @@ class Overfit(CheckedRule[Json]):
             "Use dropout, weight decay or a smaller model.",
         ),
         "run validation passes in eval mode with the loss function that trainwarden.watch() got",
+        ("Overtraining", "EarlyStopping"),
+        sagemaker={"ratio_threshold": 0.1, "patience": 1},
     )
 
     ratio_threshold: float | None = param(
@@ -80,7 +85,7 @@ class Overfit(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No loss has been seen."""
-        return {"train": {}, "start": {}, "best": None, "count": 0, "since": -1, "passes": 0,
+        return {"train": {}, "mean": {}, "start": {}, "best": None, "count": 0, "since": -1,
                 "told": False}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
@@ -91,22 +96,23 @@ class Overfit(CheckedRule[Json]):
         """Average the training losses; judge at each validation pass."""
         if obs.mode is Mode.TRAIN:
             return self._trained(state, obs), ()
-        if obs.mode is not Mode.EVAL or not state["train"]:
+        new = {name: total / count for name, (total, count) in state["train"].items()}
+        known = {**state["mean"], **new}
+        if obs.mode is not Mode.EVAL or not known:
             return state, ()
-        common = tuple(f"{re.escape(name)}$" for name in state["train"])
-        loss = main_loss(obs, common)  # like is compared with like
+        loss = main_loss(obs, tuple(f"{re.escape(name)}$" for name in known))  # like with like
         if loss is None:
             return state, ()
-        total, count = state["train"][loss[0]]
-        state = {**state, "train": {}, "passes": state["passes"] + 1}
+        state = {**state, "train": {}, "mean": known}
         if self.ratio_threshold is not None:
-            return self._sagemaker(state, obs, total / count, loss[1])
-        return self._judge(state, obs, total / count, loss)
+            return self._sagemaker(state, obs, known[loss[0]], loss)
+        return self._judge(state, obs, known[loss[0]], loss)
 
     def _trained(self, state: Json, obs: Observation) -> Json:
         """``train`` maps loss → [sum, saved steps] since the last pass, ``start`` → first value."""
         train, start = dict(state["train"]), state["start"]
         losses = obs.scalars.get("losses") or {}
+        steps, mean = window_mean(obs)
         known = {*start}
         for name in sorted(losses, key=lambda name: (name not in known, name != "loss", name)):
             if len(start) >= MAX_LOSSES and name not in start:
@@ -115,7 +121,8 @@ class Overfit(CheckedRule[Json]):
             wanted = not self.tensor_regex or any(re.match(p, name) for p in self.tensor_regex)
             if wanted and math.isfinite(value):
                 total, count = train.get(name) or (0.0, 0)
-                train[name] = [total + value, count + 1]
+                own = (mean, steps) if name == "loss" and steps else (value, 1)
+                train[name] = [total + own[0] * own[1], count + own[1]]
                 start = start if name in start else {**start, name: value}
         return {**state, "train": train, "start": start}
 
@@ -155,21 +162,21 @@ class Overfit(CheckedRule[Json]):
         return Finding(obs.step, name, value, limit, message, best[0], evidence)
 
     def _sagemaker(
-        self, state: Json, obs: Observation, train: float, value: float
+        self, state: Json, obs: Observation, train: float, loss: tuple[str, float]
     ) -> tuple[Json, Sequence[Finding]]:
-        limit = self.ratio_threshold or 0.0
+        limit, (name, value) = self.ratio_threshold or 0.0, loss
         ratio = _gap(value, train)
         if ratio <= limit:
-            return {**state, "count": 0, "since": -1, "told": False}, ()
-        since = obs.step if state["count"] == 0 else state["since"]
+            return {**state, "count": 0, "since": -1}, ()
+        since = obs.step if state["count"] == 0 else min(obs.step, state["since"])
         state = {**state, "count": state["count"] + 1, "since": since}
-        if state["told"] or state["count"] <= (self.patience or 1):
+        if state["count"] <= (self.patience or 1):
             return state, ()
         message = (
             f"the validation loss of {value:.4g} exceeds the training loss of {train:.4g} by "
             f"{ratio:.0%} for {state['count']} passes"
         )
-        return {**state, "told": True}, [Finding(obs.step, "loss", ratio, limit, message, since)]
+        return state, [Finding(obs.step, name, ratio, limit, message, since)]
 
 
 def _gap(validation: float, training: float) -> float:

@@ -4,12 +4,14 @@
 it learned does not hold for others, and each round costs more than the one before.
 
 **How it is computed.** Of the trees of a saved round: *depth* is the largest number of edges from
-the root to a leaf, *leaves* the largest number of leaves, *rows* those of the training matrix. A
-round is ill if depth > ``max_depth`` (edges) and rows ÷ leaves < ``rows_per_leaf`` (rows), and the
-validation loss is more than ``max_ratio`` times the training loss. It fires after ``patience``
-ill rounds in a row. Without a validation set nothing is said: deep trees alone are no fault.
+the root to a leaf (unit: edges), *leaves* the largest number of leaves, *rows* those of the
+training matrix. A round is ill if depth > ``max_depth`` and rows ÷ leaves < ``rows_per_leaf``
+(rows), and the validation loss is more than ``max_ratio`` times the training loss. It fires after
+``patience`` ill rounds in a row. Without a validation set nothing is said: deep trees alone are no
+fault.
 
-In the ``sagemaker`` profile: log2(largest node number of a tree) > ``depth``, at once.
+In the ``sagemaker`` profile: log2(largest node number of a tree), rounded down, > ``depth``, at
+once.
 
 **Remedy.** Smaller ``max_depth``; larger ``min_child_weight`` and ``gamma``; ``subsample``.
 
@@ -152,13 +154,15 @@ class TreeDepth(CheckedRule[Json]):
         recorded = _recorded(obs)
         largest = told.get("largest_node", math.nan) if recorded is None else recorded
         limit = float(self.depth or 0)
-        if not (math.isfinite(largest) and largest >= 1 and math.log2(largest) > limit):
+        # A tree of depth d has nodes up to 2^(d+1) - 2: the whole part of the logarithm is d.
+        found = math.floor(math.log2(largest)) if math.isfinite(largest) and largest >= 1 else 0
+        if not found > limit:
             return {**state, "fired": False}, ()
         if state["fired"]:
             return state, ()
-        found = math.log2(largest)
-        message = f"a tree has a node {largest:.0f}: depth log2({largest:.0f}) is over {limit:g}"
-        return {**state, "fired": True}, [Finding(obs.step, "", found, limit, message, obs.step)]
+        message = f"a tree has a node {largest:.0f}, so a depth of {found}, over {limit:g}"
+        value = float(found)
+        return {**state, "fired": True}, [Finding(obs.step, "", value, limit, message, obs.step)]
 
 
 def _recorded(obs: Observation) -> float | None:

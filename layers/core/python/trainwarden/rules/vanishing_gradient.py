@@ -168,7 +168,9 @@ class VanishingGradient(CheckedRule[Json]):
     def _absolute(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """SageMaker's meaning: each gradient tensor under the threshold, at once."""
         limit = self.threshold or 0.0
-        names, _, values = column(obs, GRADIENT)
+        names, rows, values = column(obs, GRADIENT)
+        bad = obs.stats[rows, 1] + obs.stats[rows, 2] + obs.stats[rows, 3]
+        values = np.where(bad > 0, np.nan, values)  # as numpy's mean has it
         low = values < limit
         if not low.any():
             return {**state, "fired": False}, ()

@@ -3,7 +3,8 @@
 **Why it hurts.** Updates as large as the weights forget what was learned; updates far below their
 resolution teach nothing.
 
-**How it is computed.** For each weight between two saved training steps (unit: 1):
+**How it is computed.** For each weight between two saved training steps, or of any mode
+where a run tells none apart (unit: 1):
 
     ratio = |w - previous| ÷ (|previous| + epsilon), L2 norms
 
@@ -81,11 +82,13 @@ class WeightUpdateRatio(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No tensor is beyond its limits."""
-        return {"at": -1, "ill": {}}
+        return {"at": -1, "ill": {}, "modes": False}
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Tell of each tensor that has left its limits."""
-        if obs.mode is not Mode.TRAIN:
+        if obs.mode is Mode.TRAIN and not state["modes"]:
+            state = {**state, "modes": True}
+        if obs.mode is not Mode.TRAIN and (state["modes"] or obs.mode is not Mode.GLOBAL):
             return state, ()
         near = state["at"] >= 0 and obs.step - state["at"] < (self.num_steps or 0)
         rows = obs.captured(Collection.WEIGHTS.value)
