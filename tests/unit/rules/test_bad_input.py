@@ -123,3 +123,19 @@ def test_columns_are_told_if_the_run_does_not_learn(more: dict[str, float], kind
         for i in range(60)
     ]
     assert fired(RULE, learning) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "loss", "fires"),
+    [
+        pytest.param({"data/fc1.linear": 0, "loss": 1}, NAN, [0], id="data-first"),
+        pytest.param({"operation/fc1.log": 0, "data/fc2": 1}, NAN, [], id="an-operation-first"),
+        pytest.param({"data/fc1.linear": 0}, 1.0, [], id="a-loss-that-is-finite"),
+    ],
+)
+def test_data_that_was_first_to_be_non_finite_at_a_step_without_inputs(
+    order: dict[str, float], loss: float, fires: list[int]
+) -> None:
+    history = {"history": {f"order@{name}": rank for name, rank in order.items()}}
+    obs = script().step(0, loss=loss, scalars=history)
+    assert fired(RULE, [obs]) == fires

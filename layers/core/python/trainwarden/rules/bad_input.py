@@ -6,7 +6,8 @@ what the labels are about, cannot be learned from: only how often each label is 
 **How it is computed.** From the float inputs of training steps. Evidence ``kind``:
 
 * ``non_finite``: an input holds NaN or infinity (unit: elements), and so do the model's output or
-  the loss at that step: a model that expects gaps and fills them is not told;
+  the loss at that step: a model that expects gaps and fills them is not told. If that step was not
+  saved, the order in which the hook saw tensors become non-finite says it: data before all else;
 * ``all_zero``: every element is 0 at ``saves`` saved steps, while labels differ;
 * ``constant_input``: all samples of all batches are alike while labels differ; or the batch is bit
   by bit the same at every saved step, of at most 64 samples, while validation passes hold twice as
@@ -54,6 +55,8 @@ from trainwarden.stats.catalog import INDEX
 
 _FINGERPRINT = [INDEX["fp_xor"], INDEX["fp_sum"]]
 _NONFINITE = [INDEX["n_nan"], INDEX["n_pinf"], INDEX["n_ninf"]]
+_ZERO = INDEX["n_zero"]
+_ORDER, _DATA = "order@", "order@data/"  # of the first tensors that were not finite
 _ALIKE = 0.95  # share of samples that equal another
 _SMALL_BATCH, _MORE, _WORSE, _HALVED = 64, 2.0, 1.5, 0.5
 _COLUMNS, _EACH, _ROWS = (4, 256), 20, 1000
@@ -104,22 +107,21 @@ class BadInput(CheckedRule[Json]):
         if obs.mode is Mode.EVAL:
             finding = None if "constant_input" in state["told"] else self._repeated(state, obs)
             return _told(state, finding)
+        if not _batch.trains(obs):
+            return state, ()
+        state, found = _told(state, self._non_finite(state, obs))
         row = obs.layout.row_of.get("input/0", -1)
-        if not _batch.trains(obs) or not 0 <= row < obs.stats.shape[0]:
-            return state, ()
-        if math.isnan(obs.stats[row, 0]):
-            return state, ()
+        if not 0 <= row < obs.stats.shape[0] or math.isnan(obs.stats[row, 0]):
+            return state, found
         after = self._followed(state, obs, row)
-        found: list[Finding] = []
-        for judge in (self._non_finite, self._zero, self._alike, self._columns):
-            finding = judge(after, obs)
-            after, told = _told(after, finding)
-            found += told
+        for judge in (self._zero, self._alike, self._columns):
+            after, told = _told(after, judge(after, obs))
+            found = [*found, *told]
         return after, found
 
     def _followed(self, state: Json, obs: Observation, row: int) -> Json:
         facts = _batch.inputs(obs).get("input/0", {})
-        zero = _batch.value(obs, row, "zero_fraction") == 1.0
+        zero = bool(obs.stats[row, _ZERO] == obs.stats[row, 0] > 0)
         batch, size = _print(obs, row), fact(facts, "samples")
         same = state["same"] + 1 if batch == state["batch"] and size <= _SMALL_BATCH else 0
         return {
@@ -134,19 +136,21 @@ class BadInput(CheckedRule[Json]):
         }
 
     def _non_finite(self, state: Json, obs: Observation) -> Finding | None:
-        if "non_finite" in state["told"] or not _suffers(obs):
+        if "non_finite" in state["told"]:
             return None
         rows = _batch.rows_of(obs, Collection.INPUTS.value)
         counts = obs.stats[rows][:, _NONFINITE].sum(axis=1)
+        if not counts.any():
+            return _entered(obs)
         for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
-            if not count > 0 or _is_mask(obs, row):
+            if not count > 0 or _is_mask(obs, row) or not _suffers(obs):
                 continue
             name = obs.layout.names[row]
             message = (
                 f"{name} holds {count:.0f} elements that are NaN or infinite, and so does the loss"
             )
-            return Finding(obs.step, name, count, 0.0, message, obs.step,
-                           {"kind": "non_finite", "elements": count})  # fmt: skip
+            evidence = {"kind": "non_finite", "elements": count}
+            return Finding(obs.step, name, count, 0.0, message, obs.step, evidence)
         return None
 
     def _zero(self, state: Json, obs: Observation) -> Finding | None:
@@ -256,16 +260,29 @@ def _one_sample(facts: Facts) -> bool:
 def _varied(before: Sequence[float], obs: Observation) -> list[float]:
     """[1 if labels were seen to differ within a batch else 0, labels of the last batch]."""
     counts = next(iter(_batch.labels(obs).values()), {})
-    row = obs.layout.row_of.get("label/0")
-    spread = 0.0 if row is None else _batch.value(obs, row, "std")
-    varied = len([n for n in counts.values() if n > 0]) > 1 or spread > 0
     size = float(sum(counts.values())) or _batch.samples(obs)
-    known = bool(before and before[0])
-    return [float(varied or known), 0.0 if math.isnan(size) else size]
+    size = 0.0 if math.isnan(size) else size
+    if (before and before[0]) or len([n for n in counts.values() if n > 0]) > 1:
+        return [1.0, size]
+    row = obs.layout.row_of.get("label/0")
+    return [float(row is not None and _batch.value(obs, row, "std") > 0), size]
 
 
 def _differ(state: Json) -> bool:
     return bool(state["labels"]) and state["labels"][0] > 0
+
+
+def _entered(obs: Observation) -> Finding | None:
+    """Tell of data that was the first to be non-finite at a step whose inputs were not saved."""
+    history = obs.scalars.get(Collection.HISTORY.value)
+    ranks = {n: r for n, r in (history or {}).items() if n.startswith(_ORDER)}
+    first = min(ranks, key=lambda name: ranks[name], default="")
+    if not first.startswith(_DATA) or not _suffers(obs):
+        return None
+    where = first.removeprefix(_DATA)
+    message = f"data that enters at {where} was the first to be NaN or infinite, then the loss"
+    evidence = {"kind": "non_finite", "at": where}
+    return Finding(obs.step, "", 1.0, 0.0, message, obs.step, evidence)
 
 
 def _suffers(obs: Observation) -> bool:
