@@ -65,7 +65,7 @@ def _name(rule: object) -> str:
     return str(rule)
 
 
-def _words(action: Action | str | Sequence[Action | str]) -> tuple[str, ...]:
+def _words(action: Any) -> tuple[str, ...]:
     if inspect.isclass(action) and issubclass(action, Action):
         action = action()  # StopTrainingAction without its parentheses
     if isinstance(action, Action):

@@ -60,7 +60,7 @@ class Modes:
 
 
 def _facts(found: _Found) -> dict[str, float]:
-    norms = [norm for norm in found.norms if norm.running_mean is not None]
+    norms = [norm for norm in found.norms if getattr(norm, "running_mean", None) is not None]
     resting = [norm for norm in norms if not norm.training]
     chances = {module: p for module in found.dropouts if (p := probability(module)) > 0}
     facts: dict[str, float] = {

@@ -31,9 +31,9 @@ def add_settings(draft: Draft, optimizer: Optimizer, position: int) -> None:
 
 def _settings(group: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name in _PLAIN:
-        value = group.get(name)
-        if isinstance(value, tuple | list) and value:  # Adafactor has two
-            value = value[0]
+        value: Any = group.get(name)
+        if isinstance(value, tuple | list):  # Adafactor has two
+            value = value[0] if value else None
         if value is not None:
             yield name, float(value)
     betas = group.get("betas")
