@@ -12,6 +12,7 @@ from statistics import median
 from trainwarden.model import Json, Mode, Observation
 
 KEPT = 5  # saved steps in each median
+_MOST_STEPS = 1e9
 START_STEPS = 10  # saved steps later than this after the first no longer belong to the start
 
 
@@ -36,6 +37,18 @@ def _main_loss(obs: Observation, patterns: tuple[str, ...]) -> tuple[str, float]
     name = "loss" if "loss" in names else min(names, default="")
     value = losses.get(name, math.nan)
     return (name, value) if math.isfinite(value) else None
+
+
+def window_mean(obs: Observation) -> tuple[int, float]:
+    """Return of how many steps since the last saved one the mean loss is known, and that mean.
+
+    (0, NaN) if it is not, or if one of these losses was not finite.
+    """
+    facts = obs.scalars.get("window", {})
+    steps, mean = facts.get("steps", 0.0), facts.get("loss_mean", math.nan)
+    if not 1 <= steps < _MOST_STEPS or not math.isfinite(mean) or facts.get("nonfinite_losses"):
+        return 0, math.nan
+    return int(steps), mean
 
 
 def begin() -> Json:
