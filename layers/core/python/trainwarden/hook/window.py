@@ -20,12 +20,12 @@ _RENEWED = 16  # steps after which the limit is computed anew
 
 
 class Moment(NamedTuple):
-    """One step; what is not known is NaN. ``seen`` is False if no loss was seen."""
+    """One step; an unknown rate is NaN. ``seen`` is False if no loss was seen."""
 
     step: int
     loss: float
     lr: float
-    norm: float
+    norm: float | None
     seen: bool
 
 
@@ -83,7 +83,7 @@ class Window:
                 found[f"loss@{one.step}"] = one.loss
             if not math.isnan(one.lr):
                 found[f"lr_0@{one.step}"] = one.lr
-            if one.norm >= 0 or math.isinf(one.norm):
+            if one.norm is not None:
                 found[f"grad_norm@{one.step}"] = one.norm
         return found
 

@@ -47,7 +47,7 @@ class LossWatch:
         self.averaging = False  # parts of a step's loss are averaged, not added up
         self._sum, self._parts = 0.0, 0
         self._kept: list[torch.Tensor] = []
-        self._norm: float | torch.Tensor = _NAN
+        self._norm: float | torch.Tensor | None = None
         self._limit = _NAN
         self._waiting: deque[_Waiting] = deque()
         self._slots: torch.Tensor | None = None
@@ -85,14 +85,14 @@ class LossWatch:
     def close(self, step: int, lr: Any) -> None:
         """A step is over; ``lr`` of the first parameter group."""
         rate = float(lr) if isinstance(lr, int | float) else _NAN
-        norm, self._norm = self._norm, _NAN
+        norm, self._norm = self._norm, None
         if self._kept:
             self._wait(step, rate, norm)
         elif self._waiting:
             self._waiting.append(_Waiting(step, rate, torch.tensor(_NAN), None, _NAN, None))
         else:
             loss = self._sum / self._parts if self.averaging and self._parts else self._sum
-            read = norm if isinstance(norm, float) else _NAN
+            read = None if isinstance(norm, torch.Tensor) else norm
             self.window.close(
                 Moment(step, loss if self._parts else _NAN, rate, read, seen=self._parts > 0)
             )
@@ -100,7 +100,7 @@ class LossWatch:
         if self._waiting:
             self._read(wait=False)
 
-    def _wait(self, step: int, lr: float, norm: float | torch.Tensor) -> None:
+    def _wait(self, step: int, lr: float, norm: float | torch.Tensor | None) -> None:
         parts = [one.float().mean().reshape(()) for one in self._kept]
         loss = parts[0] if len(parts) == 1 else torch.stack([p.to(parts[0].device) for p in parts])
         if len(parts) > 1:
@@ -141,7 +141,7 @@ class LossWatch:
             self._waiting.popleft()
             value = float(first.loss)
             seen = first.arrived is not None or not first.loss.is_cpu
-            norm = _NAN
+            norm = None
             if first.norm is not None:
                 norm = float(first.norm)
                 self.window.clip(norm, first.limit)
