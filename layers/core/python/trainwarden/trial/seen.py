@@ -84,7 +84,7 @@ class Seen:
 
     def __init__(self) -> None:
         self._by_moment: dict[Moment, dict[int, Observation]] = {}
-        self._tensors: dict[str, dict[Moment, Workers]] | None = None
+        self._tensors: dict[str, dict[Moment, dict[str, Cell]]] | None = None
         self._collections: dict[str, CollectionInfo] = {}
 
     def add(self, obs: Observation, worker: int) -> None:
@@ -111,10 +111,16 @@ class Seen:
     def tensors(self) -> Mapping[str, Mapping[Moment, Workers]]:
         """Tensor or scalar → saved step → worker → what was kept."""
         if self._tensors is None:
-            self._tensors, members = {}, dict[str, set[str]]()
-            owners = dict[str, str]()
+            self._tensors = {}
+            members, owners = dict[str, set[str]](), dict[str, str]()
             for moment in sorted(self._by_moment):
-                self._file(moment, members, owners)
+                for worker, obs in self._views(moment).items():
+                    for collection, name, cell in _cells(obs):
+                        owner = owners.setdefault(name, collection)
+                        known = name if owner == collection else f"{collection}/{name}"
+                        members.setdefault(collection, set()).add(known)
+                        by_moment = self._tensors.setdefault(known, {})
+                        by_moment.setdefault(moment, {})[worker] = cell
             self._collections = {
                 name: CollectionInfo(name, frozenset(found)) for name, found in members.items()
             }
@@ -131,18 +137,13 @@ class Seen:
         for moment in sorted(self._by_moment):
             yield merge(list(self._by_moment[moment].values()))
 
-    def _file(self, moment: Moment, members: dict[str, set[str]], owners: dict[str, str]) -> None:
+    def _views(self, moment: Moment) -> dict[str, Observation]:
+        """Return worker → observation; several workers merged, too."""
         by_rank = self._by_moment[moment]
         views = {worker_name(rank): by_rank[rank] for rank in sorted(by_rank)}
         if len(views) > 1:
             views[MERGED] = merge(list(by_rank.values()))
-        for worker, obs in views.items():
-            for collection, name, cell in _cells(obs):
-                owner = owners.setdefault(name, collection)
-                known = name if owner == collection else f"{collection}/{name}"
-                members.setdefault(collection, set()).add(known)
-                by_moment = (self._tensors or {}).setdefault(known, {})
-                by_moment[moment] = {**by_moment.get(moment, {}), worker: cell}
+        return views
 
 
 def _cells(obs: Observation) -> Iterable[tuple[str, str, Cell]]:
