@@ -112,12 +112,11 @@ def test_a_broken_run_is_told_and_the_others_go_on(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(runs, tmp_path / "a")
-    steps = tmp_path / "a" / "jobs" / "sick" / "steps" / "0000" / "0000000001.tw"
-    steps.write_bytes(b"nonsense")
+    steps = sorted((tmp_path / "a" / "jobs" / "sick" / "steps" / "0000").iterdir())
+    steps[-1].write_bytes(b"nonsense")
     (tmp_path / "a" / "jobs" / "healthy" / "manifest.tw").unlink()
     found = documents(capsys, str(tmp_path))
     assert found["sick"]["problems"]
-    assert {one["rule"] for one in found["sick"]["fired"]}
     assert found["healthy"]["last_step"] == -1
 
 
