@@ -11,7 +11,9 @@ silence since the last one by the evaluator's (unit: s), held against
 so that a run that saves once an hour, or validates for twenty minutes every epoch, is not called
 stalled. The median is over the last 15 gaps. Since the first steps are saved more densely than
 those after them, the limit is at least 100 times the usual seconds a step until 20 steps were
-saved. With ``threshold`` given, that alone is the limit. One finding per stall.
+saved. One finding per stall.
+
+With ``threshold`` given, SageMaker's meaning instead: that alone is the limit.
 
 **Remedy.** Look at the container's last log line; set a timeout in the DataLoader and in
 ``init_process_group``; check shared memory and the number of workers.
@@ -56,6 +58,7 @@ class StalledTrainingRule(CheckedRule[Json]):
             "Check shared memory (/dev/shm), the number of loader workers and the data source.",
         ),
         "any saved step will do",
+        sagemaker={"threshold": 1800.0},
     )
 
     threshold: float | None = param(
@@ -93,7 +96,8 @@ class StalledTrainingRule(CheckedRule[Json]):
             now["pace"] = [*state["pace"][1 - _KEPT_GAPS :], pace]
         now["gaps"] = [*state["gaps"][1 - _KEPT_GAPS :], round(gap, 3)]
         now["longest"] = max(state["longest"], round(gap, 3))
-        if gap <= self.limit(state) or state["told"]:
+        least = self.floor if self.threshold is None else self.threshold
+        if gap <= least or state["told"] or gap <= self.limit(state):
             return now, ()
         message = (
             f"no step was saved for {gap:.0f} s between steps {state['step']} and {obs.step}; "
