@@ -137,7 +137,7 @@ def choose_all(source: Source, profile: str) -> None:
     """Choose every rule that a profile runs by itself, in that profile."""
     for name in rules.names(profile):
         source.choose(name)
-        source.wish(name, name).options["profile"] = profile
+        source.wish(name, name).options.setdefault("profile", profile)  # its own setting wins
 
 
 def _profile(source: Source, word: Json) -> None:
