@@ -15,6 +15,7 @@ from tests.unit.hook.recording import Recording
 from trainwarden.hook import Hook
 from trainwarden.hook.window import APART, HISTORY, MAX_EVENTS, Moment, Window
 from trainwarden.model import Collection, Mode
+from trainwarden.stats.facts import SECTIONS
 
 X, Y = digits(64)
 NAN, INF = math.nan, math.inf
@@ -183,6 +184,27 @@ def test_training_is_bit_identical_around_an_event() -> None:
 
     for ours, theirs in zip(weights(watched=True), weights(watched=False), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_every_fact_is_in_the_catalogue_and_every_one_of_those_is_told() -> None:
+    recording, _ = scaled_run({37: NAN})
+    told: dict[str, set[str]] = {}
+    for obs in recording.observations:
+        for collection in SECTIONS:
+            names = obs.scalars.get(collection, {})
+            told.setdefault(collection, set()).update(
+                name.partition("@")[0] if "@" in name else name.rpartition(".")[2] for name in names
+            )
+    known = {
+        collection: {fact.name.partition("@")[0] for fact in section.facts}
+        for collection, section in SECTIONS.items()
+    }
+    for collection, found in told.items():
+        assert found <= known[collection]
+    assert known["objective"] == told["objective"]
+    assert known["batch"] - told["batch"] == {"tokens", "distinct_tokens"}
+    assert known["window"] - told["window"] == {"clipped", "grad_norm_max"}
+    assert known["history"] - told["history"] == {"grad_norm"}
 
 
 class TestClipping:

@@ -30,7 +30,7 @@ layer a linear one, or targets scaled into its range.
 
 **False alarms to expect.** Binary codes that are meant to stand at ±1, before they learn.
 
-**Missing data.** Activations by function (torch.tanh) have no bounds and are not judged. NaN
+**Missing data.** Methods of tensors (``x.tanh()``) are not seen and not judged. NaN
 (NUM001's business) counts as not saturated. Gates inside LSTM and GRU are not seen.
 
 **Source.** Glorot and Bengio (2010); DeepDiagnosis (ICSE 2022) has |x| ≥ 5 for half of the inputs.

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from trainwarden.stats.catalog import COLUMNS, Flag
 from trainwarden.stats.derived import STATISTICS
 from trainwarden.stats.dtypes import KINDS
+from trainwarden.stats.facts import SECTIONS, TABLES
 
 _INTRODUCTION = """\
 # Statistics
@@ -76,7 +77,20 @@ def statistics_page() -> str:
     return (
         f"{_INTRODUCTION}\n## Columns\n\n{columns}\n## Derived\n\n{derived}\n"
         "A collection of scalars, such as `losses`, has the single statistic `value`.\n\n"
-        f"## Flags\n\n{flags}\n## Types\n\n{kinds}\n\n{_NUMERICS}"
+        f"## Flags\n\n{flags}\n## Types\n\n{kinds}\n\n{_NUMERICS}\n{_facts()}{TABLES}"
+    )
+
+
+def _facts() -> str:
+    """Return a section for each collection of facts."""
+    return "".join(
+        f"## {section.title}\n\n{section.text}\n\n"
+        + _table(
+            ("fact", "unit", "meaning"),
+            ((f"`{fact.name}`", fact.unit, fact.meaning) for fact in section.facts),
+        )
+        + "\n"
+        for section in SECTIONS.values()
     )
 
 

@@ -207,8 +207,14 @@ class Activations:
     ) -> None:
         name = f"activation/{name}"
         if self._session.options.wants(Collection.ACTIVATIONS.value, name):
-            shape, dtype = tuple(output.shape[1:]), dtype_name(output.dtype)
-            info = TensorInfo(name, Collection.ACTIVATIONS.value, shape, dtype, kind=kind)
+            info = TensorInfo(
+                name=name,
+                collection=Collection.ACTIVATIONS.value,
+                shape=tuple(output.shape[1:]),
+                dtype=dtype_name(output.dtype),
+                kind=kind,
+                depth=len(self.depths) if self.depths else -1,  # behind what was entered so far
+            )
             self._add(info, output, bounds, relu_like=kind in {"ReLU", "ReLU6"})
 
     def _checked(self, path: str, module: nn.Module, _args: Any, output: Any) -> None:

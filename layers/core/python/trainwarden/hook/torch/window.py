@@ -56,7 +56,8 @@ class LossWatch:
     def saw(self, loss: torch.Tensor) -> None:
         """A part of the loss of the step to come."""
         if not loss.is_cpu:
-            if loss.device.type != "meta":
+            # What a CUDA graph is made of is no step.
+            if not (loss.is_cuda and torch.cuda.is_current_stream_capturing()):
                 self._kept.append(loss.detach())
                 del self._kept[:-_SLOTS]
             return

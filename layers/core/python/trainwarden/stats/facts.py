@@ -1,0 +1,181 @@
+"""The one place that names facts: scalars the hook adds to a step beside statistics of tensors.
+
+Each collection is a section of docs/statistics.md. A fact that is not there is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Fact(NamedTuple):
+    """One fact: ``unit`` ``1`` is a share or a yes, ``x`` the unit of the tensor it is about."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+class Section(NamedTuple):
+    """The facts of one collection; ``text`` stands above the table."""
+
+    title: str
+    text: str
+    facts: tuple[Fact, ...]
+
+
+OBJECTIVE = Section(
+    "Facts about the objective",
+    "Collection `objective`, names `FUNCTION.fact`: one group for each function of "
+    "`torch.nn.functional` that computes a loss, also through torch's loss modules and inside "
+    "models: `cross_entropy.classes`. The same function with another number of classes is "
+    "`cross_entropy:1`. Losses computed by hand have none. Shares are of a sample: at most 256 "
+    "rows or 32,768 elements of a call, predictions of up to 2,048 rows; at most 8 calls of a "
+    "training step. Of an evaluation pass `classes`, `accuracy`, `impossible_targets`, "
+    "`target_min` and `target_max` are kept, over its batches (the first 64, then every second, "
+    "then every fourth, …).",
+    (
+        Fact("classes", "classes", "size of the class dimension; 2 for binary losses"),
+        Fact("accuracy", "1", "share of predictions that are right: largest score, or the sign"),
+        Fact("rows_sum_to_one", "1", "share of rows in 0..1 that sum to 1 ± 0.001"),
+        Fact("log_rows_sum_to_one", "1", "share of rows whose exponentials sum to 1 ± 0.001"),
+        Fact("inside_unit", "1", "share of input elements in 0..1"),
+        Fact("negative", "1", "share of input elements below 0"),
+        Fact("input_min", "x", "smallest finite input"),
+        Fact("input_max", "x", "largest finite input"),
+        Fact("input_std", "x", "standard deviation of finite inputs"),
+        Fact("input_size", "elements", "of the input, all of it"),
+        Fact("target_size", "elements", "of the target, all of it"),
+        Fact("broadcast", "1", "1 if input and target of an elementwise loss differ in shape"),
+        Fact(
+            "impossible_targets",
+            "1",
+            "share of targets that mean nothing: no class, no probability, NaN",
+        ),
+        Fact("ignored", "1", "share of targets equal to `ignore_index`"),
+        Fact("target_min", "x", "smallest finite target that is not ignored"),
+        Fact("target_max", "x", "largest finite target that is not ignored"),
+        Fact("target_std", "x", "standard deviation of those"),
+        Fact("weighted", "1", "1 with `weight` or `pos_weight`"),
+        Fact("smoothing", "1", "`label_smoothing`"),
+        Fact("reduction_sum", "1", "1 if losses are added up, not averaged"),
+    ),
+)
+BATCH = Section(
+    "Facts about batches",
+    "Collection `batch`, names `input/0.fact` and `output/0.fact`, with the prefix of the model if "
+    "several are watched. Features are the columns of a table, the channels of images, the last "
+    "dimension of sequences (the second if the model convolves them). At most 32,768 elements of a "
+    "batch are looked at: whole samples, of images and sequences at least 16 with pixels left out; "
+    "at most 4,096 features, evenly spread. All but the last four of inputs are cumulated over the "
+    "saved steps so far; NaN and infinity are counted and left out. Bytes of images are data, "
+    "other integers are tokens.",
+    (
+        Fact("features", "features", "of the input, those not looked at included"),
+        Fact("seen", "samples", "looked at so far"),
+        Fact("mean", "x", "mean of all elements"),
+        Fact("std", "x", "standard deviation of all elements"),
+        Fact("min", "x", "smallest element"),
+        Fact("max", "x", "largest element"),
+        Fact("feature_mean_max", "x", "largest absolute mean of a feature"),
+        Fact("feature_std_max", "x", "largest standard deviation of a feature"),
+        Fact("feature_std_min", "x", "smallest one of a feature that is not constant"),
+        Fact("constant_features", "features", "that had a single value so far"),
+        Fact(
+            "duplicated_features",
+            "features",
+            "that were equal to one before them in every batch, and vary; among 256 candidates",
+        ),
+        Fact(
+            "correlation_max",
+            "1",
+            "largest absolute correlation of two features, among 64 that varied in the first "
+            "batch; from 32 rows on; of later batches every fourth counts",
+        ),
+        Fact("nonfinite", "elements", "NaN or infinite so far"),
+        Fact("samples", "samples", "of this batch, those not looked at included"),
+        Fact(
+            "duplicated_samples", "1", "share of this batch's first 256 that equal an earlier one"
+        ),
+        Fact(
+            "shift",
+            "1",
+            "mean over features of |mean of this batch - mean of the first 256 samples| / their "
+            "standard deviation",
+        ),
+        Fact("tokens", "tokens", "of an integer input that were counted"),
+        Fact("distinct_tokens", "tokens", "different ones among them"),
+        Fact(
+            "batch_spread",
+            "1",
+            "of an output: root of its mean variance over the batch / RMS of the output; 0 if all "
+            "samples are alike",
+        ),
+        Fact("cosine", "1", "of an output: mean cosine of two samples, among 64"),
+    ),
+)
+WINDOW = Section(
+    "Facts about the steps between",
+    "Collection `window`: all training steps since the last saved one, this one included. The loss "
+    "is the mean of the loss module's values in a step, or the sum of what `backward()` was called "
+    "on.",
+    (
+        Fact("steps", "steps", "in the window"),
+        Fact("loss_mean", "loss", "mean of the finite losses"),
+        Fact("loss_min", "loss", "smallest of them"),
+        Fact("loss_max", "loss", "largest of them"),
+        Fact("loss_max_step", "step", "where that was"),
+        Fact("nonfinite_losses", "steps", "whose loss was NaN or infinite"),
+        Fact("nonfinite_step", "step", "the first of those"),
+        Fact("clipped", "1", "share of the calls of `clip_grad_norm_` that shortened"),
+        Fact("grad_norm_max", "x", "largest norm that one returned"),
+    ),
+)
+HISTORY = Section(
+    "Facts about what led there",
+    "Collection `history`, at a step whose loss is NaN, infinite or a spike (above 10 medians of "
+    "the last losses and above all of them), or whose clipped norm is not finite: that step is "
+    "saved whatever the interval. At most 8 such steps in a run, 32 steps apart; the first NaN at "
+    "any time.",
+    (
+        Fact("loss@STEP", "loss", "of the last 32 steps"),
+        Fact("lr_0@STEP", "1", "learning rate then"),
+        Fact("grad_norm@STEP", "x", "norm that `clip_grad_norm_` returned then"),
+        Fact(
+            "order@TENSOR",
+            "rank",
+            "from 0, of the first 8 tensors that are not finite in the order of computation: "
+            "weights (as before the step), inputs, operation, activations and outputs, loss, "
+            "gradients from the last layer backwards",
+        ),
+        Fact(
+            "order@operation/MODULE.OP",
+            "rank",
+            "operation OP, in or after MODULE, made the first NaN or infinity; "
+            "`loss_operation/…` if it belongs to the loss, `data/…` if OP was given one from "
+            "outside the model",
+        ),
+    ),
+)
+SECTIONS: Mapping[str, Section] = {
+    "objective": OBJECTIVE,
+    "batch": BATCH,
+    "window": WINDOW,
+    "history": HISTORY,
+}
+TABLES = """\
+## Side tables
+
+Counts of classes ride with a step, at most 1,000 different ones each, in training and evaluation:
+
+| name | counts |
+| --- | --- |
+| `label/0` | labels by class, of all targets |
+| `predicted/0` | predictions by class, sampled as in *Facts about the objective* |
+| `correct/0` | right predictions by class |
+| `confusion/0` | pairs, up to 30 classes: label · classes + predicted |
+| `input/0` | tokens of an integer input, the most frequent; of evaluation the first 8 batches |
+
+A second classifier in a step has `predicted/1` and so on.
+"""
