@@ -27,8 +27,8 @@ def count_classes(
         return {}, {}
     tables = {"label/0": _counts(wanted)}
     given = None if predictions is None else _predicted(predictions, wanted, truncated=truncated)
-    if given is None:
-        return tables, {}
+    if given is None:  # numbers that are no classes: whole labels of a regression
+        return ({}, {}) if predictions is not None and not truncated else (tables, {})
     classes = int(max(wanted.max(), given.max())) + 1
     tables["predicted/0"] = _counts(given)
     tables["correct/0"] = _counts(wanted[wanted == given])
