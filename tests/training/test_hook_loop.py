@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import warnings
 from collections.abc import Callable
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
 
 from tests.training.loops import digits, mlp, record, train, watched
 from tests.unit.hook.recording import Recording, read
+from trainwarden.hook.torch.modes import probability
 from trainwarden.model import Collection, Mode
 from trainwarden.store.memory import MemoryObjects
 
@@ -452,6 +456,430 @@ def test_in_eval_mode_passes_count_too() -> None:
     assert set(facts(found, "stepped")) == {0.0}
     assert set(facts(found, "train_mode", Collection.OPTIMIZER)) == {0.0}
     assert len(found.scalars("loss")) == len(found.steps)
+
+
+# ---- what the optimizer holds ----
+
+MEMBERS = (
+    "parameters",
+    "parameters_without_optimizer",
+    "optimizer_tensors",
+    "optimizer_tensors_foreign",
+    "parameters_without_gradient",
+)
+
+
+def members(recording: Recording) -> list[tuple[float | None, ...]]:
+    return list(zip(*(facts(recording, name) for name in MEMBERS), strict=True))
+
+
+def test_in_a_sound_loop_the_optimizer_holds_what_the_model_has() -> None:
+    assert set(members(looped(zero_first))) == {(4.0, 0.0, 4.0, 0.0, 0.0)}
+
+
+def test_an_optimizer_of_another_model_holds_foreign_tensors() -> None:
+    model = mlp()
+    optimizer = sgd(copy.deepcopy(model))
+
+    def loop(_: object) -> None:
+        for step in range(8):
+            zero_first(model, optimizer, step)
+
+    found = record(model, loop, optimizer, LOSS)
+    assert members(found)[-1] == (4.0, 4.0, 4.0, 4.0, 0.0)
+
+
+def test_layers_left_out_of_the_optimizer_are_counted_once_its_companions_could_be_known() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(next(iter(model.children())).parameters(), lr=0.1)
+
+    def loop(_: object) -> None:
+        for step in range(5):
+            zero_first(model, optimizer, step)
+
+    found = members(record(model, loop, optimizer, LOSS))
+    assert [one[0] for one in found] == [None, None, 4.0, 4.0, 4.0]
+    assert found[-1] == (4.0, 2.0, 2.0, 0.0, 0.0)
+
+
+def test_frozen_tensors_are_no_members_and_thawed_ones_are() -> None:
+    model = mlp()
+    first = next(iter(model.children()))
+    first.requires_grad_(requires_grad=False)
+    optimizer = sgd(model)
+
+    def loop(_: object) -> None:
+        for step in range(6):
+            if step == 3:
+                first.requires_grad_(requires_grad=True)
+            zero_first(model, optimizer, step)
+
+    found = members(record(model, loop, optimizer, LOSS))
+    assert found == [(2.0, 0.0, 4.0, 0.0, 0.0)] * 3 + [(4.0, 0.0, 4.0, 0.0, 0.0)] * 3
+
+
+class Tied(nn.Module):
+    """Output weights that are the embedding, and a layer that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(10, 64)
+        self.out = nn.Linear(64, 10, bias=False)
+        self.out.weight = self.embed.weight
+        self.unused = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.out(x)
+        return out
+
+
+def test_shared_tensors_count_once_and_unused_ones_have_no_gradient() -> None:
+    model = Tied()
+    optimizer = sgd(model)
+
+    def loop(_: object) -> None:
+        for step in range(4):
+            zero_first(model, optimizer, step)
+
+    assert set(members(record(model, loop, optimizer, LOSS))) == {(3.0, 0.0, 3.0, 0.0, 2.0)}
+
+
+def test_the_optimizers_of_a_gan_are_held_against_both_models() -> None:
+    gan = Gan()
+
+    def loop(_: object) -> None:
+        for _ in range(6):
+            gan.step()
+
+    roots: dict[str, nn.Module] = {"g": gan.generator, "c": gan.critic}
+    for given in ([gan.of_critic, gan.of_generator], None):
+        found = members(record(roots, loop, given))
+        assert found[-1] == (4.0, 0.0, 4.0, 0.0, 0.0)
+        assert all(one[1] in {None, 0.0} for one in found)
+
+
+def test_tensors_of_the_loss_in_the_optimizer_are_foreign_and_few() -> None:
+    model, scale = mlp(), nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
+
+    def loop(_: object) -> None:
+        for _ in range(4):
+            optimizer.zero_grad()
+            (scale * LOSS(model(X), Y)).backward()
+            optimizer.step()
+
+    assert members(record(model, loop, optimizer, None))[-1] == (4.0, 0.0, 5.0, 1.0, 0.0)
+
+
+def test_parameters_that_join_the_optimizer_later_are_seen() -> None:
+    model = mlp()
+    head = list(model.children())[2]
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+
+    def loop(_: object) -> None:
+        for step in range(6):
+            if step == 4:
+                optimizer.add_param_group({"params": next(iter(model.children())).parameters()})
+            zero_first(model, optimizer, step)
+
+    assert facts(record(model, loop, optimizer, LOSS), "parameters_without_optimizer")[2:] == [
+        2.0,
+        2.0,
+        0.0,
+        0.0,
+    ]
+
+
+def test_gradients_that_lbfgs_makes_itself_are_not_missed() -> None:
+    model = mlp()
+    optimizer: Any = torch.optim.LBFGS(model.parameters(), max_iter=2)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = LOSS(model(X), Y)
+        torch.autograd.backward(loss)
+        return loss
+
+    def loop(_: object) -> None:
+        for _ in range(3):
+            optimizer.step(closure)
+
+    found = record(model, loop, optimizer, LOSS)
+    assert facts(found, "parameters_without_gradient") == [0.0] * 3
+
+
+# ---- modes ----
+
+
+def normed(affine: bool = True) -> nn.Sequential:  # noqa: FBT001, FBT002 - read where it is called
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(64, 32),
+        nn.BatchNorm1d(32, affine=affine, momentum=0.2),
+        nn.ReLU(),
+        nn.Dropout(0.4),
+        nn.BatchNorm1d(32, track_running_stats=False),
+        nn.Dropout(0.0),
+        nn.Linear(32, 10),
+    )
+
+
+def modes_of(recording: Recording) -> dict[str, float]:
+    names = (
+        "batchnorms",
+        "batchnorms_in_eval",
+        "batchnorms_in_eval_trainable",
+        "dropouts",
+        "dropouts_in_eval",
+        "dropout_max",
+        "batchnorm_momentum_max",
+    )
+    found = {name: set(facts(recording, name)) for name in names}
+    assert all(len(values) == 1 for values in found.values()), found
+    return {name: value for name, (value,) in found.items() if value is not None}
+
+
+def run_modes(model: nn.Module, prepare: Callable[[nn.Module], object]) -> dict[str, float]:
+    optimizer = sgd(model)
+
+    def loop(_: object) -> None:
+        for step in range(4):
+            prepare(model)
+            zero_first(model, optimizer, step)
+
+    return modes_of(record(model, loop, optimizer, LOSS))
+
+
+def test_modules_in_training_mode_are_counted_if_the_mode_matters_to_them() -> None:
+    assert run_modes(normed(), lambda model: model.train()) == {
+        "batchnorms": 1.0,  # one without running statistics is the same in both modes
+        "batchnorms_in_eval": 0.0,
+        "batchnorms_in_eval_trainable": 0.0,
+        "dropouts": 1.0,  # one that drops nothing is none
+        "dropouts_in_eval": 0.0,
+        "dropout_max": 0.4,
+        "batchnorm_momentum_max": 0.2,
+    }
+
+
+def test_a_model_that_trains_in_eval_mode_is_seen_to() -> None:
+    found = run_modes(normed(), lambda model: model.eval())
+    assert found["batchnorms_in_eval"] == found["batchnorms_in_eval_trainable"] == 1.0
+    assert found["dropouts_in_eval"] == 1.0
+
+
+def test_batch_norms_that_are_frozen_on_purpose_are_not_trainable() -> None:
+    def freeze(model: nn.Module) -> None:
+        model.train()
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm1d):
+                module.eval().requires_grad_(requires_grad=False)
+
+    found = run_modes(normed(), freeze)
+    assert found["batchnorms_in_eval"] == 1.0
+    assert found["batchnorms_in_eval_trainable"] == 0.0
+    assert found["dropouts_in_eval"] == 0.0
+
+
+def test_a_model_without_such_modules_has_none() -> None:
+    found = run_modes(mlp(), lambda model: model.train())
+    assert set(found.values()) == {0.0}
+    assert "dropout_max" not in found
+
+
+def test_dropout_inside_of_attention_and_recurrence_counts() -> None:
+    assert [
+        probability(module)
+        for module in (
+            nn.MultiheadAttention(8, 2, dropout=0.3),
+            nn.LSTM(8, 8, num_layers=2, dropout=0.6),
+            nn.Dropout2d(0.25),
+        )
+    ] == [0.3, 0.6, 0.25]
+    assert probability(nn.LSTM(8, 8)) < 0
+
+
+@pytest.mark.parametrize("module", [True, False], ids=["module", "function"])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_validation_in_training_mode_is_counted_up_to_the_next_saved_step(
+    *, module: bool, given: bool
+) -> None:
+    model = normed()
+    optimizer = sgd(model)
+    loss_fn = nn.CrossEntropyLoss()
+
+    def loop(_: object) -> None:
+        for step in range(20):
+            zero_first(model, optimizer, step)
+            if step in {12, 15}:
+                with torch.no_grad():
+                    for _ in range(3):
+                        out = model(X)
+                        loss_fn(out, Y) if module else functional.cross_entropy(out, Y)
+
+    found = record(model, loop, optimizer, loss_fn if given else None, save_interval=5)
+    counts = dict(zip(found.steps, facts(found, "validation_in_training_mode"), strict=True))
+    assert counts[15] == 3.0  # before step 15
+    assert sum(count or 0 for count in counts.values()) == 3.0
+    assert not found.of(Mode.EVAL)
+
+
+@pytest.mark.parametrize("what", ["eval mode", "no loss", "loss with gradients", "no target"])
+def test_what_is_no_validation_in_training_mode(what: str) -> None:
+    model = normed()
+    optimizer = sgd(model)
+
+    def check() -> None:
+        model.train(what != "eval mode")
+        with torch.no_grad():
+            out = model(X)
+            if what == "eval mode":
+                LOSS(out, Y)
+            if what == "no target":
+                functional.softmax(out, dim=1).mean()
+        if what == "loss with gradients":  # a teacher's targets, as in DQN or distillation
+            out.requires_grad_(requires_grad=True)
+            functional.mse_loss(out, torch.zeros_like(out))
+        model.train()
+
+    def loop(_: object) -> None:
+        for step in range(8):
+            zero_first(model, optimizer, step)
+            check()
+
+    found = record(model, loop, optimizer, LOSS)
+    assert set(facts(found, "validation_in_training_mode")) == {0.0}
+
+
+# ---- settings and clipping ----
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-4),
+            {"lr_0": 0.1, "momentum_0": 0.9, "weight_decay_0": 1e-4, "adaptive_0": 0.0},
+        ),
+        (
+            lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.8, 0.99), eps=1e-6),
+            {
+                "lr_0": 1e-3,
+                "momentum_0": 0.8,
+                "weight_decay_0": 1e-2,
+                "eps_0": 1e-6,
+                "adaptive_0": 1.0,
+            },
+        ),
+        (
+            lambda p: torch.optim.RMSprop(p, lr=torch.tensor(0.25)),
+            {
+                "lr_0": 0.25,
+                "momentum_0": 0.0,
+                "weight_decay_0": 0.0,
+                "eps_0": 1e-8,
+                "adaptive_0": 1.0,
+            },
+        ),
+    ],
+    ids=["sgd", "adamw", "rmsprop"],
+)
+def test_the_settings_of_an_optimizer_are_told(
+    make: Callable[[Any], torch.optim.Optimizer], expected: dict[str, float]
+) -> None:
+    model = mlp()
+    optimizer = make(model.parameters())
+    found = record(
+        model, lambda _: train(model, optimizer, LOSS, digits(), steps=2), optimizer, LOSS
+    )
+    settings = dict(found.observations[1].scalars["optimizer"])
+    assert settings.pop("train_mode") == 1.0
+    assert settings == pytest.approx(expected)
+
+
+def test_each_group_of_each_optimizer_has_its_settings() -> None:
+    model = mlp()
+    first, second = next(iter(model.children())), list(model.children())[2]
+    groups: list[dict[str, Any]] = [
+        {"params": [first.weight]},
+        {"params": [first.bias], "weight_decay": 0.5},
+    ]
+    one, two = torch.optim.SGD(groups, lr=0.1), torch.optim.Adam(second.parameters(), lr=0.2)
+
+    def loop(_: object) -> None:
+        for _ in range(3):
+            model.zero_grad()
+            backward(model)
+            two.step()
+            one.step()
+
+    found = record(model, loop, [one, two], LOSS).observations[-1].scalars["optimizer"]
+    assert [found[f"weight_decay_{i}"] for i in (0, 1)] == [0.0, 0.5]
+    assert (found["1.lr_0"], found["1.adaptive_0"], found["adaptive_0"]) == (0.2, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["imported before", "looked up"])
+def test_clipping_is_seen_however_its_function_is_found(*, before: bool) -> None:
+    norms = []
+
+    def body(model: nn.Module, optimizer: torch.optim.Optimizer, _: int) -> None:
+        optimizer.zero_grad()
+        backward(model)
+        clip = clip_grad_norm_ if before else torch.nn.utils.clip_grad_norm_
+        norms.append(float(clip((p for p in model.parameters()), 0.05)))
+        optimizer.step()
+
+    found = looped(body, save_interval=2, dense_steps=2)
+    told = facts(found, "grad_norm", Collection.OPTIMIZER)
+    assert told == pytest.approx([norms[step] for step in found.steps])
+    assert set(facts(found, "clip_limit", Collection.OPTIMIZER)) == {0.05}
+    assert set(facts(found, "clipped", Collection.WINDOW)) == {1.0}
+
+
+def test_clipping_by_the_largest_element_is_not_taken_for_the_norm() -> None:
+    def body(model: nn.Module, optimizer: torch.optim.Optimizer, _: int) -> None:
+        optimizer.zero_grad()
+        backward(model)
+        clip_grad_norm_(model.parameters(), 0.1, norm_type=float("inf"))
+        optimizer.step()
+
+    assert set(facts(looped(body), "grad_norm", Collection.OPTIMIZER)) == {None}
+
+
+# ---- running statistics ----
+
+
+def test_running_statistics_are_rows_with_their_change() -> None:
+    model = normed()
+    optimizer = sgd(model)
+    norm: Any = list(model.children())[1]
+    seen: list[torch.Tensor] = []
+
+    def loop(_: object) -> None:
+        for step in range(6):
+            if step == 4:
+                norm.eval()
+            zero_first(model, optimizer, step)
+            seen.append(norm.running_mean.clone())
+
+    found = record(model, loop, optimizer, LOSS)
+    assert found.names("buffers") == ["1.running_mean", "1.running_var"]
+    info = next(t for t in found.manifest.layout.tensors if t.name == "1.running_mean")
+    assert (info.kind, info.module, info.shape) == ("BatchNorm1d", "1", (32,))
+    means = [float(one.mean()) for one in seen]
+    assert found.values("1.running_mean", "mean") == pytest.approx(means, abs=1e-7)
+    moved = [float((b - a).norm()) for a, b in itertools.pairwise(seen)]
+    assert found.values("1.running_mean", "update_l2")[1:] == pytest.approx(moved, abs=1e-6)
+    assert moved[-2:] == [0.0, 0.0]
+
+
+def test_buffers_can_be_left_out() -> None:
+    model = normed()
+    optimizer = sgd(model)
+    run = lambda _: train(model, optimizer, LOSS, digits(), steps=2)  # noqa: E731 - short
+    for options in ({"collections": ["losses", "weights"]}, {"exclude": "running"}):
+        assert not record(model, run, optimizer, LOSS, **options).names("buffers")
 
 
 # ---- nothing is left, nothing is disturbed ----

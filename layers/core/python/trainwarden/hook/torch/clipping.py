@@ -14,6 +14,8 @@ from trainwarden.hook.torch.callbacks import Patch
 from trainwarden.hook.torch.weak import weakly
 
 _EUCLIDEAN = 2.0
+# Since torch 2.6 all go through these, also those imported by name before the watch began.
+_NORM, _CUT = "_get_total_norm", "_clip_grads_with_norm_"
 
 
 class ClipWatch:
@@ -32,12 +34,19 @@ class ClipWatch:
         clipped: Callable[[Any, float], object],
     ) -> None:
         self._session, self._ours, self._clipped = session, weakly(ours), weakly(clipped)
-        places = (utils, getattr(utils, "clip_grad", None))
-        self._patches = [
-            Patch(place, "clip_grad_norm_", self._around)
-            for place in places
-            if hasattr(place, "clip_grad_norm_")
-        ]
+        self._kind = _EUCLIDEAN  # of the norm that was computed last
+        inner = getattr(utils, "clip_grad", None)
+        if hasattr(inner, _NORM) and hasattr(inner, _CUT):
+            self._patches = [
+                Patch(inner, _NORM, self._around_norm),
+                Patch(inner, _CUT, self._around_cut),
+            ]
+        else:
+            self._patches = [
+                Patch(place, "clip_grad_norm_", self._around)
+                for place in (utils, inner)
+                if hasattr(place, "clip_grad_norm_")
+            ]
 
     def install(self) -> None:
         """Begin to watch."""
@@ -55,15 +64,30 @@ class ClipWatch:
         if not isinstance(parameters, torch.Tensor):
             parameters = list(parameters)  # a generator is read but once
         result = original(parameters, *args, **kwargs)
-        self._session.guarded(self._seen, parameters, args, kwargs, result)
-        return result
-
-    def _seen(self, parameters: Any, args: Any, kwargs: Any, norm: Any) -> None:
         limit = args[0] if args else kwargs.get("max_norm")
         kind = args[1] if len(args) > 1 else kwargs.get("norm_type", _EUCLIDEAN)
+        self._session.guarded(self._seen, parameters, limit, kind, result)
+        return result
+
+    def _around_norm(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._kind = args[1] if len(args) > 1 else kwargs.get("norm_type", _EUCLIDEAN)
+        return original(*args, **kwargs)
+
+    def _around_cut(
+        self, original: Callable[..., Any], parameters: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        if not isinstance(parameters, torch.Tensor):
+            parameters = list(parameters)
+        given = dict(zip(("max_norm", "total_norm"), args, strict=False)) | kwargs
+        limit, norm = given.get("max_norm"), given.get("total_norm")
+        self._session.guarded(self._seen, parameters, limit, self._kind, norm)
+        return original(parameters, *args, **kwargs)
+
+    def _seen(self, parameters: Any, limit: Any, kind: Any, norm: Any) -> None:
         first = parameters[0] if isinstance(parameters, list) and parameters else parameters
         if not isinstance(first, torch.Tensor) or not self._ours(first):
             return
         if not isinstance(limit, int | float) or not 0 <= limit < math.inf or kind != _EUCLIDEAN:
             return
-        self._clipped(norm, float(limit))
+        if not hasattr(norm, "to_local"):  # DTensor: reading it would wait for other ranks
+            self._clipped(norm, float(limit))

@@ -7,6 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.buffers import Buffers
 from trainwarden.hook.torch.losses import LossReader
 from trainwarden.hook.torch.membership import SETTLED, add_gradientless, add_members
 from trainwarden.hook.torch.modes import Modes
@@ -18,7 +19,7 @@ from trainwarden.model import Collection
 
 
 class Facts:
-    """Adds facts of the collections ``loop`` and ``optimizer`` to saved steps.
+    """Adds facts of the collections loop, optimizer and buffers to saved steps.
 
     Args:
         session: Says what is captured.
@@ -38,7 +39,7 @@ class Facts:
     ) -> None:
         self._session, self._modules, self._optimizers = session, modules, optimizers
         self._parameters, self._losses = parameters, losses
-        self._modes = Modes(modules)
+        self._modes, self._buffers = Modes(modules), Buffers(session, modules)
         self._late: Optimizer | None = None  # its gradients are made while it steps
 
     def forward(self, prefix: str) -> None:
@@ -59,9 +60,11 @@ class Facts:
             for one in known if optimizer is None else [optimizer]:
                 add_settings(draft, one, self._optimizers.position(one))
             draft.scalar(Collection.OPTIMIZER, "train_mode", float(self._modules.training))
+        self._buffers.add(draft)
         if not self._wants(Collection.LOOP):
             return
-        self._modes.add(draft)
+        if "batchnorms" not in draft.scalars.get(Collection.LOOP.value, {}):
+            self._modes.add(draft)
         settled = draft.step >= self._session.options.schedule.start + SETTLED
         add_members(draft, self._parameters.tensors, known, settled=settled)
         checks, self._losses.finder.checks = self._losses.finder.checks, 0

@@ -97,7 +97,10 @@ class Parameters:
         return frozenset(self._parameters)
 
     def has(self, tensor: torch.Tensor) -> bool:
-        """Say if a tensor is one of the parameters found."""
+        """Say if a tensor is one of the parameters."""
+        if not self._parameters:  # before the first look, which needs the forward order
+            roots = self._modules.roots.values()
+            return any(tensor is one for root in roots for one in root.parameters())
         found = self._parameters.get(id(tensor))
         return found is not None and found.tensor is tensor
 
