@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from trainwarden.cli import commands, doctor, mute, replay, watch
+    from trainwarden.cli import commands, doctor, mute, replay, scaffold, watch
     from trainwarden.embedded.commands import register
 
     parser = argparse.ArgumentParser(prog="trainwarden", description=__doc__)
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     muted = _add(verbs, "mute", mute.mute, where=True, job=True)
     muted.add_argument("rule", nargs="?", help="only this rule; without it the whole job")
     muted.add_argument("--undo", action="store_true", help="announce again")
-    _add(verbs, "rules", commands.rules)
+    scaffold.add_arguments(_add(verbs, "rules", commands.rules))
     told = _add(verbs, "explain", commands.explain, where=True)
     told.add_argument("rule", help="name or code of a rule")
     told.add_argument("--job", help="what the rule says of this job, and how sure it is")

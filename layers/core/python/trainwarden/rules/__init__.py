@@ -21,12 +21,23 @@ from trainwarden import grouping
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Rule
 from trainwarden.rules._collection import RuleCollection
-from trainwarden.rules._parameters import Parameter, cast, check_one, nearest, parameters
+from trainwarden.rules._parameters import (
+    Bounds,
+    CheckedRule,
+    Parameter,
+    cast,
+    check_one,
+    nearest,
+    param,
+    parameters,
+)
 
 __all__ = [
     "DEFAULT",
     "PROFILES",
     "SAGEMAKER",
+    "Bounds",
+    "CheckedRule",
     "Parameter",
     "RuleCollection",
     "build",
@@ -35,6 +46,7 @@ __all__ = [
     "find",
     "names",
     "nearest",
+    "param",
     "parameters",
     "registry",
     "runbook",
