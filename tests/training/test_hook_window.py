@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch.nn import functional
 from tests.training.loops import digits, evaluate, mlp, record, train
 from tests.unit.hook.recording import Recording
 from trainwarden.hook import Hook
+from trainwarden.hook.torch.window import LossWatch, readable
 from trainwarden.hook.window import APART, HISTORY, MAX_EVENTS, Moment, Window
 from trainwarden.model import Collection, Mode
 from trainwarden.stats.facts import SECTIONS
@@ -154,6 +157,76 @@ def test_a_spike_saves_steps_only_now_and_then() -> None:
     recording, _ = scaled_run({33: 100.0, 43: 2000.0, 73: NAN}, 90)
     extra = [step for step in recording.steps if step > 10 and step % 10]
     assert extra == [33, 34, 35, 73, 74, 75]
+
+
+class Distributed(torch.Tensor):
+    """A tensor whose value needs other ranks."""
+
+    def to_local(self) -> torch.Tensor:
+        raise AssertionError
+
+    def item(self) -> float:
+        raise AssertionError
+
+
+def test_only_what_has_a_value_of_its_own_is_read() -> None:
+    assert readable(torch.tensor(1.0))
+    assert readable(torch.tensor(1.0, dtype=torch.bfloat16))
+    assert not readable(torch.tensor(1.0).as_subclass(Distributed))
+    assert not readable(torch.tensor(1j))
+    assert not readable(torch.empty(0))
+
+
+class Far:
+    """A loss on a device that is read only when a step is saved."""
+
+    is_cpu = is_cuda = False
+    device = torch.device("mps")
+
+    def __init__(self, value: builtins.float) -> None:
+        self.value, self.reads = value, 0
+
+    def is_floating_point(self) -> bool:
+        return True
+
+    def numel(self) -> int:
+        return 1
+
+    def detach(self) -> Far:
+        return self
+
+    float = mean = detach
+
+    def reshape(self, _: object) -> Far:
+        return self
+
+    def __float__(self) -> builtins.float:
+        self.reads += 1
+        return self.value
+
+
+def test_a_loss_on_a_device_is_read_when_a_step_is_saved() -> None:
+    made, alarms = Window(), list[float]()
+    watch = LossWatch(made, lambda _loss, value: alarms.append(value))
+    losses = [Far(1.0), Far(2.0), Far(NAN)]
+    for step, loss in enumerate(losses):
+        watch.saw(cast("torch.Tensor", loss))
+        watch.close(step, 0.1)
+    assert [loss.reads for loss in losses] == [0, 0, 0]
+    watch.settle()
+    assert [loss.reads for loss in losses] == [1, 1, 1]
+    facts = made.facts()
+    assert (facts["steps"], facts["loss_mean"], facts["nonfinite_step"]) == (3.0, 1.5, 2.0)
+    assert len(alarms) == 1
+
+
+def test_losses_on_a_device_do_not_pile_up() -> None:
+    watch = LossWatch(Window(), lambda _loss, _value: None)
+    losses = [Far(1.0) for _ in range(200)]
+    for step, loss in enumerate(losses):
+        watch.saw(cast("torch.Tensor", loss))
+        watch.close(step, 0.1)
+    assert sum(loss.reads for loss in losses) >= 136  # at most 64 wait
 
 
 def test_no_step_is_saved_beyond_the_end() -> None:

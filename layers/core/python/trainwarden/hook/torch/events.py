@@ -13,7 +13,7 @@ from trainwarden.hook.torch.drafts import Drafts
 from trainwarden.hook.torch.losses import LOSS
 from trainwarden.hook.torch.origin import any_nonfinite, first_operation, order_facts
 from trainwarden.hook.torch.parameters import Parameters
-from trainwarden.hook.torch.window import LossWatch
+from trainwarden.hook.torch.window import LossWatch, readable
 from trainwarden.hook.window import Window
 from trainwarden.model import Collection
 
@@ -49,7 +49,7 @@ class Events:
 
     def check(self, loss: torch.Tensor, step: int) -> None:
         """``backward()`` is called on something made of the loss: only NaN and infinity count."""
-        if loss.is_cpu and not math.isfinite(value := loss.item()):
+        if loss.is_cpu and readable(loss) and not math.isfinite(value := loss.item()):
             self._step = step
             unsaved = self._drafts.draft is None
             self._alarm(loss, value)

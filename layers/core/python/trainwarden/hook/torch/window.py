@@ -21,6 +21,12 @@ _SLOTS = 64  # losses on their way
 _NAN = math.nan
 
 
+def readable(loss: torch.Tensor) -> bool:
+    """Say if a loss has a value that can be read alone: of a DTensor all ranks have to read."""
+    plain = type(loss) is torch.Tensor or not hasattr(loss, "to_local")
+    return plain and loss.is_floating_point() and loss.numel() > 0
+
+
 class _Waiting(NamedTuple):
     """A step whose loss is still on its way: in a slot of pinned memory, or on its device."""
 
@@ -55,6 +61,8 @@ class LossWatch:
 
     def saw(self, loss: torch.Tensor) -> None:
         """A part of the loss of the step to come."""
+        if not readable(loss):
+            return
         if not loss.is_cpu:
             # What a CUDA graph is made of is no step.
             if not (loss.is_cuda and torch.cuda.is_current_stream_capturing()):
