@@ -78,6 +78,12 @@ FACTS: dict[str, dict[str, float]] = {  # what the hook says of a sound step bes
         "input/1.seen": 64.0,
         "output/0.batch_spread": 0.5,
     },
+    "trees": {"depth": 3.0, "leaves": 8.0, "largest_node": 14.0, "samples": 320.0},
+    "feature_importance": {
+        **{f"{kind}/{name}": 0.25 for kind in ("weight", "total_gain") for name in "abcd"},
+        "weight/": 4.0,
+        "total_gain/": 4.0,
+    },
     "window": {"steps": 1.0, "nonfinite_losses": 0.0, "clipped": 0.0},
 }
 

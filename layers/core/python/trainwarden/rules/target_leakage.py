@@ -3,8 +3,8 @@
 **Why it hurts.** A column that is computed from the label, or known only after it, makes training
 and validation look perfect; in production it is not there.
 
-**How it is computed.** s is the share of the total gain of the most important feature (0 to 1); f
-is 1 - loss ÷ first loss, of training and of validation (shares, 0 to 1). It fires when
+**How it is computed.** s is the share of the total gain of the most important feature, f is
+1 - loss ÷ first loss, of training and of validation (unit: shares, 0 to 1). It fires when
 s ≥ ``gain_share`` and both f ≥ ``fall`` within the first ``rounds`` rounds after the first saved
 one, with at least ``min_features`` features to choose from or one of them alone in use.
 
