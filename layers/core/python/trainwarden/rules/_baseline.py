@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 
 from trainwarden.model import Collection, Need, Observation
+from trainwarden.rules._facts import fact
 from trainwarden.stats.derived import column
 
 _LABELS = Need(Collection.LABELS.value, "variance")
+_ANSWERED = 0.2  # share of right answers above chance
+_BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+_CONVERGED_CLASSES, _CONVERGED_VARIANCE = 0.5, 0.1  # of ln C, of the targets' variance
 _SQUARED = ("mse_loss.", "huber_loss.", "smooth_l1_loss.")
 
 
@@ -22,6 +26,25 @@ def classes(obs: Observation) -> int:
     return seen if seen > 1 else 0
 
 
+def trivial_loss(obs: Observation) -> float:
+    """Loss of a uniform guess among the classes of a plain cross-entropy, 0.0 if unknown.
+
+    Weights, sums and ignored targets change it; as many classes as samples are contrastive, and
+    what is answered well is no guess, whatever its loss.
+    """
+    facts = obs.scalars.get("objective", {})
+    found = [n for n in ("cross_entropy", "nll_loss") if facts.get(f"{n}.classes", 0.0) > 1]
+    if len(found) != 1:
+        return 0.0
+    count, samples, right, weighted, summed = (
+        facts.get(f"{found[0]}.{what}", 0.0)
+        for what in ("classes", "target_size", "accuracy", "weighted", "reduction_sum")
+    )
+    if weighted or summed or not 1 < count < math.inf or samples == count:
+        return 0.0
+    return 0.0 if right > 1 / count + _ANSWERED else math.log(count)
+
+
 def targets_variance(obs: Observation) -> float:
     """Variance of this batch's real-valued targets, 0.0 if unknown."""
     facts = obs.scalars.get("objective", {})
@@ -34,3 +57,16 @@ def targets_variance(obs: Observation) -> float:
     values = column(obs, _LABELS).values
     largest = float(values.max()) if values.size else 0.0
     return largest if math.isfinite(largest) else 0.0
+
+
+def starts_converged(obs: Observation, loss: float) -> bool:
+    """Say whether a first loss is too low for a network that has learned nothing yet."""
+    count = classes(obs)
+    if count:
+        return bool(loss < _CONVERGED_CLASSES * math.log(count))
+    return bool(loss < _CONVERGED_VARIANCE * targets_variance(obs))
+
+
+def adversary(obs: Observation) -> bool:
+    """Say whether all targets of the batch are alike, as a discriminator's are."""
+    return any(fact(obs, "objective", f"{name}.target_std") == 0 for name in _BINARY)

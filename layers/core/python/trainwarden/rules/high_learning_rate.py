@@ -3,7 +3,7 @@
 **Why it hurts.** A team that knows the rates at which its models diverge wants to hear of a typing
 error before the run does.
 
-**How it is computed.** Each ``lr_i`` of the ``optimizer`` collection (no unit), at every saved
+**How it is computed.** Each ``lr_i`` of the ``optimizer`` collection (unit: none), at every saved
 training step, is held against ``threshold``. It fires when a rate rises above the limit, and again
 only after that rate was at or below it.
 

@@ -3,7 +3,7 @@
 **Why it hurts.** A rate that falls before the network has learned freezes it where it is; a rate
 that is too high at the start, or raised again, throws away what was there.
 
-**How it is computed.** The rate is the largest ``lr_i`` of the optimizer (no unit), the peak the
+**How it is computed.** The rate is the largest ``lr_i`` of the optimizer (unit: none), the peak the
 largest rate so far, ``full`` = sum of rate x steps ÷ peak the number of steps at full rate that
 the run has had (unit: steps). Levels of the loss are medians of saved losses. The finding's
 ``kind`` is

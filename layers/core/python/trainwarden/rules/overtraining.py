@@ -84,7 +84,7 @@ class Overtraining(CheckedRule[Json]):
     tensor_regex: tuple[str, ...] = param((), "Losses to look at.", pattern=True)
     patience: int = param(10, "Passes since the best one.", "passes", bounds=Bounds(ge=1))
     regress: float = param(0.1, "Rise as a share of start - lowest.", bounds=Bounds(ge=0, lt=1))
-    rise: float = param(0.05, "Rise as a share of the lowest.", bounds=Bounds(ge=0))
+    rise: float = param(0.1, "Rise as a share of the lowest.", bounds=Bounds(ge=0))
 
     def start(self) -> Json:
         """No loss has been seen."""
