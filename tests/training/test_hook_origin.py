@@ -272,6 +272,15 @@ def test_nothing_is_computed_again_to_find_the_operation() -> None:
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("function", [torch.relu, functional.gelu, functional.leaky_relu])
+def test_an_overflow_is_the_layers_not_that_of_the_function_behind_it(function: Change) -> None:
+    layer = nn.Linear(4, 4)
+    with torch.no_grad():
+        layer.weight.fill_(1e38)
+    loss = function(layer(torch.full((2, 4), 1e3, requires_grad=True))).sum()
+    assert first_operation(loss, {id(layer.weight): (0, "layer")}) == "operation/layer.linear"
+
+
 def test_a_loss_without_a_graph_has_no_operation() -> None:
     assert first_operation(torch.tensor(math.nan), {}) == ""
 

@@ -32,6 +32,9 @@ _OPERANDS = {  # names of what autograd saved → which input of the operation i
     "_saved_batch2": 2,
 }
 _RESULTS = ("_saved_result", "_saved_result0", "_saved_result1", "_saved_output")
+_PASSING = frozenset(  # what these are given is not finite if what they return is not
+    {"relu", "leaky_relu", "elu", "gelu", "silu", "tanh", "sigmoid", "hardtanh", "softmax"}
+)
 _POLES: Mapping[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "log": ("_saved_self", lambda x: x <= 0),
     "log2": ("_saved_self", lambda x: x <= 0),
@@ -93,7 +96,7 @@ class _Graph:
                 if name in saved and self._bad(saved[name]):
                     return self._producer(node, position)
             if any(name in saved and self._bad(saved[name]) for name in _RESULTS):
-                return node, False
+                return self._producer(node, 0) if _operation(node) in _PASSING else (node, False)
         return self._above(self._root), False
 
     def _producer(self, node: Node, position: int) -> tuple[Node, bool]:
