@@ -25,6 +25,72 @@ class Section(NamedTuple):
     facts: tuple[Fact, ...]
 
 
+LOOP = Section(
+    "Facts about the loop",
+    "Collection `loop`. Gradients are looked at on two small parameters of each of the first four "
+    "optimizers, in backward passes of saved steps. With several optimizers a pass counts for each "
+    "that has parameters it reaches. Modules are looked at in the training forward pass.",
+    (
+        Fact(
+            "gradients_carried",
+            "1",
+            "1 if no backward pass since the last step found its gradients cleared",
+        ),
+        Fact("backward_passes", "passes", "since the last step of that optimizer, the most"),
+        Fact(
+            "gradients_discarded",
+            "passes",
+            "whose gradients were cleared before any optimizer stepped, since the last step; the "
+            "first pass of sharpness-aware minimisation counts",
+        ),
+        Fact("stepped", "1", "0 if a pass counts as a step though no optimizer ever stepped"),
+        Fact("parameters", "tensors", "that are trainable, shared ones once"),
+        Fact(
+            "parameters_without_optimizer",
+            "tensors",
+            "of these, in no optimizer that stepped or was given; if any, from the third step on",
+        ),
+        Fact(
+            "parameters_without_gradient",
+            "tensors",
+            "of these, in an optimizer and without a gradient when it stepped",
+        ),
+        Fact("optimizer_tensors", "tensors", "in all optimizers"),
+        Fact("optimizer_tensors_foreign", "tensors", "of these, not of the watched modules"),
+        Fact("batchnorms", "modules", "batch normalisation with running statistics"),
+        Fact("batchnorms_in_eval", "modules", "of these, in eval mode"),
+        Fact(
+            "batchnorms_in_eval_trainable", "modules", "of those, with a trainable scale or shift"
+        ),
+        Fact("batchnorm_momentum_max", "1", "largest momentum of one"),
+        Fact("dropouts", "modules", "that drop anything, attention and recurrence included"),
+        Fact("dropouts_in_eval", "modules", "of these, in eval mode"),
+        Fact("dropout_max", "1", "largest probability of one"),
+        Fact(
+            "validation_in_training_mode",
+            "passes",
+            "without gradients, in training mode, on which a loss was computed, since the last "
+            "saved step",
+        ),
+    ),
+)
+OPTIMIZER = Section(
+    "Facts about the optimizer",
+    "Collection `optimizer`; GROUP is the number of the parameter group. Those of a second "
+    "optimizer are called `1.lr_0` and so on.",
+    (
+        Fact("lr_GROUP", "1", "learning rate"),
+        Fact("weight_decay_GROUP", "1", "weight decay; of the first 32 groups, like the next"),
+        Fact("momentum_GROUP", "1", "momentum, or the first of the betas"),
+        Fact("eps_GROUP", "1", "what keeps an adaptive optimizer from dividing by 0"),
+        Fact("adaptive_GROUP", "1", "1 if updates do not depend on the size of gradients"),
+        Fact("train_mode", "1", "1 if a watched module is in training mode"),
+        Fact("found_inf", "1", "1 if GradScaler skipped the step"),
+        Fact("loss_scale", "1", "GradScaler's scale"),
+        Fact("grad_norm", "x", "L2 norm that `clip_grad_norm_` returned last before the step"),
+        Fact("clip_limit", "x", "`max_norm` of that call"),
+    ),
+)
 OBJECTIVE = Section(
     "Facts about the objective",
     "Collection `objective`, names `FUNCTION.fact`: one group for each function of "
@@ -159,6 +225,8 @@ HISTORY = Section(
     ),
 )
 SECTIONS: Mapping[str, Section] = {
+    "loop": LOOP,
+    "optimizer": OPTIMIZER,
     "objective": OBJECTIVE,
     "batch": BATCH,
     "window": WINDOW,

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from trainwarden.hook.session import Draft, Session
 from trainwarden.hook.torch.buffers import Buffers
 from trainwarden.hook.torch.losses import LossReader
-from trainwarden.hook.torch.membership import SETTLED, add_gradientless, add_members
+from trainwarden.hook.torch.membership import SETTLED, Members
 from trainwarden.hook.torch.modes import Modes
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.optimizers import Optimizers
@@ -66,7 +66,8 @@ class Facts:
         if "batchnorms" not in draft.scalars.get(Collection.LOOP.value, {}):
             self._modes.add(draft)
         settled = draft.step >= self._session.options.schedule.start + SETTLED
-        add_members(draft, self._parameters.tensors, known, settled=settled)
+        members = Members(self._parameters.tensors, known)
+        members.add(draft, settled=settled)
         checks, self._losses.finder.checks = self._losses.finder.checks, 0
         name = "validation_in_training_mode"
         before = draft.scalars.get(Collection.LOOP.value, {}).get(name, 0.0)
@@ -74,7 +75,7 @@ class Facts:
         if optimizer is not None and _has_closure(call):
             self._late = optimizer
         elif optimizer is not None:
-            add_gradientless(draft, self._parameters.tensors, optimizer)
+            members.add_gradientless(draft, optimizer)
 
     def stepped(self, draft: Draft | None, optimizer: Optimizer) -> None:
         """Add what is known only after the step of an optimizer that computes the loss itself."""
@@ -82,7 +83,7 @@ class Facts:
             return
         self._late = None
         if draft is not None:
-            add_gradientless(draft, self._parameters.tensors, optimizer)
+            Members(self._parameters.tensors, ()).add_gradientless(draft, optimizer)
 
     def _wants(self, collection: Collection) -> bool:
         return collection in self._session.options.collections

@@ -196,7 +196,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         start_step: Number of the first step, when resuming from a checkpoint.
         end_step: First step that is not saved any more.
         collections: What is captured, out of weights, biases, gradients, activations, inputs,
-            outputs, labels, losses, optimizer; all.
+            outputs, labels, losses, optimizer, loop, objective, batch, window, buffers, history;
+            all.
         include: Regular expressions: only tensors whose name matches one.
         exclude: Regular expressions: no tensors whose name matches one.
         updates: Measure the change of the weights; needs a copy of them in memory; True.

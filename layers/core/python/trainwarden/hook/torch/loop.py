@@ -131,17 +131,13 @@ class Loop:
             for watch in self._all():
                 self._hang(watch)
             return
-        known = self._optimizers.known
-        first = self._watches.get(known[0]) if known else None
-        if first is not None:
-            self._follow(first, step, last=step)
-
-    def _follow(self, watch: _Watch, step: int, *, last: int) -> None:
-        saves = self._session.options.schedule.saves
-        if self._wanted and any(saves(one) for one in range(step, last + 1)):
-            self._hang(watch)
-        else:
-            self._take(watch)
+        saved = self._wanted and self._session.options.schedule.saves(step)
+        if not saved and not self.handles:
+            return
+        first = next(iter(self._optimizers.known), None)
+        own = None if first is None else self._watches.get(first)
+        if own is not None:
+            (self._hang if saved else self._take)(own)
 
     def stepping(self, optimizer: Optimizer) -> bool:
         """An optimizer is about to step; True if its pass counted as a step already."""
@@ -195,8 +191,10 @@ class Loop:
             for other in self._all():
                 for probe in other.probes:
                     probe.stepped(own=other is watch)
-        if next(iter(self._optimizers.known), None) is not optimizer:
-            self._follow(watch, step, last=step + 1)
+        if len(self._watches) > 1 and self._optimizers.known[0] is not optimizer:
+            saves = self._session.options.schedule.saves
+            soon = self._wanted and (saves(step) or saves(step + 1))
+            (self._hang if soon else self._take)(watch)
 
     @staticmethod
     def _tell(draft: Draft, watch: _Watch, reached: Sequence[Probe]) -> None:

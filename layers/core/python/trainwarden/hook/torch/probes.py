@@ -104,11 +104,11 @@ class Probe:
 
 def is_zero(gradient: torch.Tensor) -> bool:
     """Say whether there are only zeros; waits for an accelerator."""
-    if hasattr(gradient, "to_local"):  # DTensor: other ranks do not look
-        gradient = gradient.to_local()
+    if type(gradient) is not torch.Tensor and hasattr(gradient, "to_local"):
+        gradient = gradient.to_local()  # DTensor: other ranks do not look
     if gradient.layout is not torch.strided:
         gradient = gradient.coalesce().values() if gradient.is_sparse else gradient.values()
-    return not bool(gradient.detach().any())
+    return not gradient.any().item()
 
 
 def choose(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
