@@ -113,10 +113,12 @@ def test_boosted_cases_are_run_where_there_are_some(
     (tmp_path / "xgb").mkdir()
     (tmp_path / "xgb" / "cases.py").write_text(BOOSTED)
     runs = detection.boosted(tmp_path, [0], None)
-    assert [(r.case, r.variant, sorted(r.labels), r.steps) for r in runs] == [
-        ("deep", "faulty", ["overfit", "tree_depth"], 40),
-        ("deep", "healthy", [], 40),
+    assert [(r.case, r.variant, r.steps) for r in runs] == [
+        ("deep", "faulty", 40),
+        ("deep", "healthy", 40),
     ]
+    assert {"overfit", "tree_depth"} <= set(runs[0].labels)
+    assert runs[1].labels == {}
     assert "right 1/1" in capsys.readouterr().out
 
 

@@ -54,6 +54,7 @@ OTHER: dict[
     "GradientClipping": {"max_ratio": 2.0, "min_saves": 2, "min_steps": 1},
     "InitialLoss": {"max_ratio": 1.1, "min_steps": 1},
     "ExplodingGradient": {"growth": 2.0},
+    "Threshold": {"collection": "weights", "statistic": "l2", "above": 1.0, "window": 3},
 }
 EVERY: list[tuple[str, dict[str, Any]]] = [
     (name, given_)

@@ -19,6 +19,7 @@ from trainwarden.stats.derived import STATISTICS
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "layers/core/python/trainwarden/rules"
 CODES = {
+    "Threshold": "CUS001",
     "DeadRelu": "ACT001",
     "SaturatedActivation": "ACT002",
     "SimilarAcrossRuns": "CMP001",
