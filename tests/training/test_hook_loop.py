@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import pickle
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -883,6 +885,52 @@ def test_buffers_can_be_left_out() -> None:
 
 
 # ---- nothing is left, nothing is disturbed ----
+
+
+def stepless_body(model: nn.Module, optimizer: torch.optim.Optimizer, _: int) -> None:
+    optimizer.zero_grad()
+    backward(model)
+
+
+def clipped(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    optimizer.zero_grad()
+    backward(model)
+    clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.step()
+    if step % 3 == 0:
+        with torch.no_grad():
+            LOSS(model(X), Y)
+
+
+@pytest.mark.parametrize("body", [zero_in_place, accumulate, never_zero, stepless_body, clipped])
+def test_no_bit_of_training_is_changed(body: Callable[..., object]) -> None:
+    ends = []
+    for hooked in (True, False):
+        model = normed()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        hook = watched(MemoryObjects(), model, optimizer, LOSS, save_interval=4, dense_steps=2)
+        if not hooked:
+            hook.close()
+        torch.manual_seed(1)
+        for step in range(20):
+            body(model, optimizer, step)
+        hook.close()
+        ends.append([*model.state_dict().values(), *(p.grad for p in model.parameters())])
+    for ours, theirs in zip(*ends, strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+
+
+def test_probes_do_not_keep_a_model_alive() -> None:
+    model = mlp()
+    optimizer = sgd(model)
+    watched(MemoryObjects(), model, optimizer, LOSS)
+    never_zero(model, optimizer, 0)
+    backward(model)
+    parameters, seen = list(model.parameters()), weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    assert seen() is None
+    assert not any(p._backward_hooks for p in parameters)
 
 
 def test_probes_and_patches_are_gone_after_close() -> None:
