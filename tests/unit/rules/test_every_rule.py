@@ -54,6 +54,12 @@ OTHER: dict[
     "GradientClipping": {"max_ratio": 2.0, "min_saves": 2, "min_steps": 1},
     "InitialLoss": {"max_ratio": 1.1, "min_steps": 1},
     "ExplodingGradient": {"growth": 2.0},
+    "SimilarAcrossRuns": {"other_trial": "another"},
+    "EarlyStopping": {"patience": 2},
+    "HighLearningRate": {"threshold": 0.15},
+    "Overtraining": {"patience": 1},
+    "LossSpike": {"first_steps": 2, "patience": 2, "max_spikes": 2},
+    "LearningRateSchedule": {"linger": 0.01, "patience": 5},
     "Threshold": {"collection": "weights", "statistic": "l2", "above": 1.0, "window": 3},
 }
 EVERY: list[tuple[str, dict[str, Any]]] = [

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from trainwarden.errors import KeyGrammarError, NotFoundError
-from trainwarden.model import Json
+from trainwarden.model import Json, Observation
 from trainwarden.pipeline.service import Pipeline
 from trainwarden.pipeline.values import Settings
 from trainwarden.store.memory import MemoryLedger
@@ -37,13 +37,14 @@ def _jobs(objects: ObjectStore) -> Iterator[str]:
         after = f"jobs/{name}/\U0010ffff"  # past everything below the job
 
 
-def check(
+def check(  # noqa: PLR0913 - named options, each of them optional
     objects: ObjectStore,
     job: str | None = None,
     *,
     ledger: Ledger | None = None,
     defaults: Mapping[str, Json] | None = None,
     rules: Json = None,
+    beside: Callable[[Observation], None] | None = None,
     now: Callable[[], float] = time.time,
 ) -> JobRecord:
     """Judge a recorded run to its end and close it.
@@ -54,6 +55,7 @@ def check(
         ledger: Takes findings and incidents; an empty one in memory if None.
         defaults: Configuration used where the run's own says nothing.
         rules: Judge by these, whatever the run says.
+        beside: Puts another run's observation beside each one.
         now: Seconds since the epoch, UTC.
 
     Raises:
@@ -61,7 +63,7 @@ def check(
     """
     ledger = MemoryLedger() if ledger is None else ledger
     name = _chosen(jobs_in(objects), job)
-    settings = replace(_LOCAL, defaults=defaults or {}, rules=rules)
+    settings = replace(_LOCAL, defaults=defaults or {}, rules=rules, beside=beside)
     pipeline = Pipeline(objects, ledger, None, settings, now)
     brought = pipeline.ingest(name)
     while brought.more:

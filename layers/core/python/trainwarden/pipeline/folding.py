@@ -96,6 +96,8 @@ class Folding:
         obs = self._on_time(obs)
         if progress.no_data:
             withdraw_no_data(draft, self.judge)
+        if self.settings.beside is not None:
+            self.settings.beside(obs)
         fold = self.judge.engine.advance(draft.record.rules, obs)
         announce(draft, self.judge, fold, salt=str(progress.steps))
         draft.note(

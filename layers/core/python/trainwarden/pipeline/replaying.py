@@ -7,15 +7,21 @@ where the run lies.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from trainwarden import config, policy
-from trainwarden.model import Json, Observation, Severity, Status
+from trainwarden.errors import KeyGrammarError
+from trainwarden.model import Json, Mode, Observation, Severity, Status
 from trainwarden.pipeline.check import check
 from trainwarden.pipeline.outcome import verdicts
 from trainwarden.pipeline.progress import Progress
+from trainwarden.rules.similar_across_runs import pair
 from trainwarden.store.memory import MemoryLedger
 from trainwarden.store.ports import Entry, EntryKind, JobRecord, ObjectStore
+from trainwarden.trial import open_trial
+from trainwarden.trial.observations import observations
 from trainwarden.wire import codec, keys
 from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, Manifest
 
@@ -88,11 +94,16 @@ def replay_run(
         rules: A rules document, as in docs/job-configuration.md.
         stop_on: Least severity that would have stopped it: ``error``, ``warning`` or ``never``.
 
+    Where a rule compares with another run (``other_trial``), that is the job of this name in the
+    same place, or a folder or ``s3://bucket/jobs/job`` that ``open_trial`` opens.
+
     Raises:
-        NotFoundError: no such run.
+        NotFoundError: no such run, or not the other one.
     """
     ledger = MemoryLedger()
-    record = check(objects, job, ledger=ledger, rules=rules)
+    tables = {name: _table(objects, name) for name in _other_runs(objects, job, rules)}
+    beside = partial(pair, tables=tables) if tables else None
+    record = check(objects, job, ledger=ledger, rules=rules, beside=beside)
     first: dict[str, Entry] = {}
     for entry in ledger.entries(job, EntryKind.FINDING):
         first.setdefault(str(entry.body["rule"]), entry)
@@ -106,6 +117,26 @@ def replay_run(
         tuple(v.rule for v in verdicts(record) if not v.evaluated),
         tuple(_problems(record, ledger, job)),
     )
+
+
+def _other_runs(objects: ObjectStore, job: str, rules: Json) -> set[str]:
+    """Return the names of the runs that the rules compare with."""
+    if rules is None:
+        body = objects.get(str(keys.ManifestKey(job)), max_bytes=MAX_MANIFEST_BYTES)
+        rules = Manifest.from_bytes(body).rules if body is not None else None
+    specs = config.resolve(tags={}, manifest_rules=rules).rules
+    found = {str(spec.parameters.get("other_trial", "")) for spec in specs}
+    return {name for name in found if name}
+
+
+def _table(objects: ObjectStore, name: str) -> dict[tuple[int, Mode], Observation]:
+    """Read another run, by step and mode; a job beside this one, or one that lies elsewhere."""
+    here = False
+    with suppress(KeyGrammarError):  # a folder or an address
+        key = str(keys.ManifestKey(keys.job_name(name)))
+        here = objects.get(key, max_bytes=MAX_MANIFEST_BYTES) is not None
+    other = open_trial(objects, name) if here else open_trial(name)
+    return {(obs.step, obs.mode): obs for obs in observations(other)}
 
 
 def _fired(record: JobRecord, first: Mapping[str, Entry]) -> Iterator[Fired]:

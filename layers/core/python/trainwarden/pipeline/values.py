@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trainwarden.model import Json
+from trainwarden.model import Json, Observation
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Settings:
         budget_s: Time one call may take before it leaves the rest to the next.
         sweep_s: The same for a sweep over all jobs.
         share_s: Time a sweep gives one job, at least; more if there are few.
+        beside: Called with each observation before it is judged; puts another run's beside it.
     """
 
     defaults: Mapping[str, Json] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Settings:
     budget_s: float = 20.0
     sweep_s: float = 40.0
     share_s: float = 4.0
+    beside: Callable[[Observation], None] | None = None
 
 
 @dataclass(frozen=True)
