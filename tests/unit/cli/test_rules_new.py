@@ -76,7 +76,11 @@ def test_the_rule_has_the_first_free_code_and_a_runbook(here: Path) -> None:
 def test_it_says_what_to_do_next(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "new", "HighLoss"]) == 0
     told = capsys.readouterr().out
-    for words in ("pytest rules", "trainwarden check FOLDER --rules-folder rules", "cdk.json"):
+    for words in (
+        "pytest rules",
+        "trainwarden check FOLDER --rules-folder rules",
+        "trainwarden replay",
+    ):
         assert words in told
     assert main(["rules", "new", "LowLoss", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -6,7 +6,7 @@ import argparse
 import inspect
 from pathlib import Path
 
-from trainwarden.cli import groups, views
+from trainwarden.cli import groups, own_rules, views
 from trainwarden.cli.place import Place, resolve
 from trainwarden.cli.render import Output
 from trainwarden.errors import NotFoundError
@@ -96,6 +96,7 @@ def findings(args: argparse.Namespace, out: Output) -> int:
 
 def check(args: argparse.Namespace, out: Output) -> int:
     """Judge every run recorded to a folder; fail if one has issues."""
+    own_rules.load(args.rules_folder)
     root = Path(args.folder)
     objects = FolderObjects(root)
     names = jobs_in(objects) if root.is_dir() else ()

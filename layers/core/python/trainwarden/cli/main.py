@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from trainwarden.cli import commands, doctor, mute, replay, scaffold, watch
+    from trainwarden.cli import commands, doctor, mute, own_rules, replay, scaffold, watch
     from trainwarden.embedded.commands import register
 
     parser = argparse.ArgumentParser(prog="trainwarden", description=__doc__)
@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     told.add_argument("--job", help="what the rule says of this job, and how sure it is")
     checked = _add(verbs, "check", commands.check)
     checked.add_argument("folder", help="what trainwarden.watch(out=FOLDER) wrote")
+    own_rules.add_argument(checked)
     checked.add_argument("--exit-zero", action="store_true", help="exit with 0 in spite of issues")
     replay.add_arguments(_add(verbs, "replay", replay.replay))
     examined = _add(verbs, "doctor", doctor.doctor, where=True)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from rich.progress import track
 
+from trainwarden.cli import own_rules
 from trainwarden.cli.render import Output
 from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
 from trainwarden.model import Json
@@ -51,11 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="what fires new and what no longer, against the defaults")  # fmt: skip
     parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1),
                         help="processes")  # fmt: skip
+    own_rules.add_argument(parser)
     parser.add_argument("--exit-zero", action="store_true", help="exit with 0 in spite of issues")
 
 
 def replay(args: argparse.Namespace, out: Output) -> int:
     """Run any rules over recorded runs: what would have fired when, and what a stop had saved."""
+    own_rules.load(args.rules_folder)
     rules = document(args)
     problems = understood(rules)
     if problems:
@@ -158,7 +161,8 @@ def _all(
     runs: Sequence[Run], rules: Json, args: argparse.Namespace, out: Output
 ) -> dict[Run, Replayed]:
     found: dict[Run, Replayed] = {}
-    with ProcessPoolExecutor(max(1, min(args.workers, len(runs)))) as pool:
+    workers = max(1, min(args.workers, len(runs)))
+    with ProcessPoolExecutor(workers, None, own_rules.load, (args.rules_folder,)) as pool:
         work = {pool.submit(replay_one, run, rules, args.stop_on): run for run in runs}
         done = as_completed(work)
         if not out.as_json and out.console.is_terminal and len(runs) > 1:

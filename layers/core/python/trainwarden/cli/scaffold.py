@@ -60,7 +60,7 @@ def _next(name: str, folder: Path) -> list[Json]:
     return [
         f"say in {folder / f'{stem(name)}.py'} what to look for, and run: pytest {folder}",
         f"judge a recorded run: trainwarden check FOLDER --rules-folder {folder}",
-        f"deploy it: set rules_folder to {folder} in cdk.json (docs/custom-rules.md)",
+        f"and any number of them: trainwarden replay RUN --rules-folder {folder} --rules {name}",
     ]
 
 

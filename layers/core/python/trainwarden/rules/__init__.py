@@ -81,9 +81,28 @@ WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
 )
 
 
+_added: list[tuple[Any, str]] = []  # rules of this process only, with where they come from
+
+
+def add(cls: type[Rule[Any]], source: str) -> None:
+    """Add a rule to the registry of this process, as ``--rules-folder`` does.
+
+    Raises:
+        ConfigError: no rule, or its name or code is taken; the registry is as before.
+    """
+    _added.append((cls, source))
+    registry.cache_clear()
+    try:
+        registry()
+    except ConfigError:
+        _added.pop()
+        registry.cache_clear()
+        raise
+
+
 @lru_cache(maxsize=1)
 def registry() -> Mapping[str, type[Rule[Any]]]:
-    """Every rule by name: those of this folder, then installed plug-ins.
+    """Every rule by name: those of this folder, installed plug-ins, and those that were added.
 
     Raises:
         ConfigError: a plug-in that is no rule, or whose name or code is taken or retired.
@@ -126,6 +145,7 @@ def _classes() -> Iterator[tuple[Any, str]]:
                 yield value, module.__name__
     for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
         yield entry.load(), f"plug-in {entry.value}"
+    yield from _added
 
 
 def find(name: str) -> type[Rule[Any]]:
