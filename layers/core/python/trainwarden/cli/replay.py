@@ -18,7 +18,8 @@ from trainwarden.cli import own_rules
 from trainwarden.cli.render import Output
 from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
 from trainwarden.model import Json
-from trainwarden.pipeline import Replayed, jobs_in, replay_run, understood
+from trainwarden.pipeline import jobs_in
+from trainwarden.pipeline.replaying import Replayed, replay_run, understood
 from trainwarden.store.folder import FolderObjects
 from trainwarden.store.ports import ObjectStore
 
