@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -124,6 +125,47 @@ class TestWithoutWarmup:
         rate = {"optimizer": {"lr_0": 0.1, "adaptive_0": 1.0}}
         assert fired(RULE, [script.step(i, loss=v, scalars=rate)
                             for i, v in enumerate(self.LOSSES)]) == []  # fmt: skip
+
+
+class TestATransformerThatStartsAtFullRate:
+    EMBEDDING = tensor("tokens.weight", "weights", (4,), kind="Embedding")
+
+    def run(self, rate: float, losses: Sequence[float]) -> list[Observation]:
+        script = Script(NORMALISED, self.EMBEDDING)
+        facts = {"optimizer": {"lr_0": rate, "adaptive_0": 1.0}}
+        return [script.step(i, loss=v, scalars=facts) for i, v in enumerate(losses)]
+
+    def test_and_rests_after_a_few_steps(self) -> None:
+        rests = [4.8, 4.0, 3.4, *[3.2 + 0.01 * (i % 3) for i in range(80)]]
+        assert fired(RULE, self.run(0.03, rests)) == [60]
+        assert fired(RULE, self.run(0.001, rests)) == []
+        assert kinds([0.03] * 83, rests) == []  # no embedding, no attention
+
+    def test_not_while_it_learns(self) -> None:
+        assert fired(RULE, self.run(0.03, [4.8 - 0.01 * i for i in range(90)])) == []
+
+
+class TestCycles:
+    CLASSES: ClassVar = {"objective": {"cross_entropy.classes": 10.0}}
+
+    def run(self, top: float, level: float) -> list[Observation]:
+        """A cosine of 10 steps, down and up; ``top`` is the loss at step 5."""
+        script, run = Script(), []
+        for i in range(90):
+            rate = 0.75 * (1 + math.cos(math.pi * i / 10))
+            facts = {"optimizer": {"lr_0": rate}, **self.CLASSES}
+            run.append(script.step(i, loss=[2.3, top][i == 5] if i < 6 else level, scalars=facts))
+        return run
+
+    def test_that_throw_the_loss_up_and_leave_it_there(self) -> None:
+        (finding,) = fold(RULE, self.run(6.0, 1.2))[1]
+        assert finding.evidence["kind"] == "cycle"
+        assert 30 < finding.step < 40
+        assert "T_max" in finding.remedies[0]
+
+    def test_not_where_it_learns_or_was_never_thrown_up(self) -> None:
+        assert fired(RULE, self.run(6.0, 0.2)) == []
+        assert fired(RULE, self.run(3.0, 1.2)) == []
 
 
 def test_surrogates_of_either_sign_say_nothing() -> None:

@@ -47,6 +47,17 @@ def test_fires_at(passes: list[Pair], fired_at: list[int]) -> None:
     assert fired(RULE, run_of(*passes)) == fired_at
 
 
+def test_a_validation_loss_that_jumps_up_and_down_is_no_rise() -> None:
+    jumping = [1.0, 1.5, 0.8, 1.6, 0.9, 1.4, 0.8, 1.5, 1.2, 1.3, 1.2, 1.4] * 2
+    run = run_of(START, *[(2.0 * 0.95**i, v) for i, v in enumerate(jumping)])
+    assert fired(RULE, run) == []
+
+
+def test_the_training_loss_must_have_fallen_by_more_than_a_little() -> None:
+    assert fired(RULE, run_of(START, (1.0, 1.0), *[(0.95, 1.3)] * 9)) == []
+    assert fired(RULE, run_of(START, (1.0, 1.0), *[(0.85, 1.3)] * 9)) == [49]
+
+
 def test_the_finding_names_the_best_pass() -> None:
     (finding,) = fold(RULE, run_of(START, (1.0, 1.0), *[(0.5, 1.2)] * 3))[1]
     assert finding.first_step == 19

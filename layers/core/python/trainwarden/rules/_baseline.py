@@ -9,6 +9,8 @@ from trainwarden.rules._facts import fact
 from trainwarden.stats.derived import column
 
 _LABELS = Need(Collection.LABELS.value, "variance")
+_HALF, _ROUNDING = 0.5, 0.01
+_UNDER_ENTROPY, _UNDER_GUESS = 0.99, 0.9
 _ANSWERED = 0.2  # share of right answers above chance
 _BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _CONVERGED_CLASSES, _CONVERGED_VARIANCE = 0.5, 0.1  # of ln C, of the targets' variance
@@ -70,3 +72,24 @@ def starts_converged(obs: Observation, loss: float) -> bool:
 def adversary(obs: Observation) -> bool:
     """Say whether all targets of the batch are alike, as a discriminator's are."""
     return any(fact(obs, "objective", f"{name}.target_std") == 0 for name in _BINARY)
+
+
+def better_than_a_guess(obs: Observation) -> float:
+    """Level under which a classifier has learned something, 0.0 if unknown.
+
+    For two classes under the entropy of their shares, from the targets' standard deviation; for
+    more, where its answers show it, well under ln C.
+    """
+    for name in _BINARY:
+        std = fact(obs, "objective", f"{name}.target_std")
+        plain = fact(obs, "objective", f"{name}.weighted") == 0
+        if plain and 0 < std <= _HALF + _ROUNDING:
+            share = _HALF - math.sqrt(max(0.0, _HALF * _HALF - std * std))
+            entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
+            return _UNDER_ENTROPY * entropy
+    for name in ("cross_entropy", "nll_loss"):
+        count = fact(obs, "objective", f"{name}.classes")
+        right = fact(obs, "objective", f"{name}.accuracy")
+        if 1 < count < math.inf and right > 1 / count + _ANSWERED:
+            return _UNDER_GUESS * math.log(count)
+    return 0.0

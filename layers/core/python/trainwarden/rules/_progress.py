@@ -51,6 +51,14 @@ def window_mean(obs: Observation) -> tuple[int, float]:
     return int(steps), mean
 
 
+def window_peak(obs: Observation, value: float) -> list[float]:
+    """[step, loss] of the largest loss since the last saved step."""
+    facts = obs.scalars.get("window", {})
+    step, largest = facts.get("loss_max_step", math.nan), facts.get("loss_max", math.nan)
+    known = math.isfinite(step) and math.isfinite(largest) and 0 <= step <= obs.step
+    return [float(step), largest] if known and largest > value else [float(obs.step), value]
+
+
 def begin() -> Json:
     """No loss has been seen yet."""
     return {"at": -1, "first": [], "last": []}

@@ -17,8 +17,13 @@ the run has had (unit: steps). Levels of the loss are medians of saved losses. T
 * ``rising``: the rate grows, to 5 times that of the lowest loss or more, and the loss rises with it
   to more than twice its start;
 * ``no_warmup``: a network with layer normalisation and an Adam-like optimizer whose rate was at its
-  peak from the first step: the loss rose above 1.5 times its first value within the first 10
-  steps, and ``patience`` steps after the start is still above 0.6 of it.
+  peak from the first step: the loss rose above 1.5 times its first value within the first 10 steps
+  and ``patience`` steps after the start is still above 0.6 of it; or, with attention or embeddings
+  and a rate of 0.005 or more, it is above 0.6 of it and has not been lower in the second half of
+  the run so far, of 60 steps at least;
+* ``cycle``: the rate went down to a quarter and up again four-fold twice, the loss was above twice
+  its start, and is still above 0.3 of it (only with known classes). A cosine over epochs that is
+  stepped at every batch does this, and a cycle with too high a top.
 
 **Remedy.** Step the scheduler once an epoch, or count its milestones in batches; warm up over the
 first few hundred steps; end a cycle where the run ends.
@@ -38,7 +43,6 @@ Transformer Architecture" (2020).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -47,7 +51,6 @@ from typing import ClassVar
 from trainwarden.model import (
     Finding,
     Json,
-    Layout,
     Mode,
     Need,
     Observation,
@@ -55,9 +58,10 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._baseline import classes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
-from trainwarden.rules._selection import once
+from trainwarden.rules._rates import NORMALISED, TOKENS, largest_rate, needs_warmup, turned
 
 RATES, LOSSES = Need("optimizer", "value"), Need("losses", "value")
 _RECENT = 5  # saved steps in a level
@@ -68,6 +72,8 @@ _FEW_FULL, _BARELY, _HALF = 25.0, 0.1, 0.5
 _RAISED, _LEARNED, _LOST = 3.0, 0.6, 0.85
 _GROWN, _ABOVE = 5.0, 2.0
 _OVERSHOOT, _STILL = 1.5, 0.6
+_PEAK, _WASTED = 5e-3, 60  # a rate that transformers do not start with; steps
+_SWING, _TURNS, _THROWN, _UNLEARNED = 4.0, 4, 2.0, 0.3
 _Told = tuple[int, float, float, str]  # first step, value, limit, message
 _REMEDIES = {
     "per_batch": (
@@ -82,6 +88,10 @@ _REMEDIES = {
     "rising": (
         "Check the sign of the schedule: a gamma above 1 makes the rate grow without end.",
         "Go back to the checkpoint before the loss rose, with the rate of that step.",
+    ),
+    "cycle": (
+        "Give the length of a cycle (T_max, step_size_up) in batches, of many epochs' length.",
+        "Lower the top of the cycle 10 times.",
     ),
     "no_warmup": (
         "Warm the rate up linearly from 0 over the first few hundred to few thousand steps.",
@@ -124,16 +134,18 @@ class LearningRateSchedule(CheckedRule[Json]):
     def start(self) -> Json:
         """No rate has been seen."""
         return {"origin": -1, "at": -1, "rate": 0.0, "peak": 0.0, "full": 0.0, "gone": -1,
-                "first": [], "last": [], "best": None, "raised": None, "top": 0.0,
-                "sign": False, "told": []}  # fmt: skip
+                "first": [], "last": [], "best": None, "raised": None, "top": [0.0, 0.0],
+                "turn": [0.0, 0], "sign": False, "told": []}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """A rate and a loss of a training step."""
-        return obs.mode is Mode.TRAIN and _rate(obs) is not None and main_loss(obs) is not None
+        return (
+            obs.mode is Mode.TRAIN and largest_rate(obs) is not None and main_loss(obs) is not None
+        )
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow rate and loss; name each kind of trouble once."""
-        loss, rate = main_loss(obs), _rate(obs)
+        loss, rate = main_loss(obs), largest_rate(obs)
         if obs.mode is not Mode.TRAIN or loss is None or rate is None:
             return state, ()
         state = self._follow(state, obs.step, rate, loss[1])
@@ -144,6 +156,7 @@ class LearningRateSchedule(CheckedRule[Json]):
             ("restart", self._restart),
             ("rising", self._rising),
             ("no_warmup", self._no_warmup),
+            ("cycle", self._cycle),
         ):
             told = judge(state, obs) if kind not in state["told"] else None
             if told is not None:
@@ -177,7 +190,8 @@ class LearningRateSchedule(CheckedRule[Json]):
                           median(state["last"])]  # fmt: skip
             else:
                 raised = None
-        top = max(state["top"], loss) if step - origin < _FIRST_STEPS else state["top"]
+        top = [max(state["top"][0], loss) if step - origin < _FIRST_STEPS else state["top"][0],
+               max(state["top"][1], loss)]  # fmt: skip
         return {
             "origin": origin,
             "at": max(step, state["at"]),
@@ -190,6 +204,7 @@ class LearningRateSchedule(CheckedRule[Json]):
             "best": best,
             "raised": raised,
             "top": top,
+            "turn": turned(state["turn"], rate, _SWING),
             "sign": state["sign"] or loss <= 0,
             "told": state["told"],
         }
@@ -241,18 +256,36 @@ class LearningRateSchedule(CheckedRule[Json]):
         return step, level, _ABOVE * start, message
 
     def _no_warmup(self, state: Json, obs: Observation) -> _Told | None:
-        start, level = state["first"][0], median(state["last"])
-        if obs.step - state["origin"] < self.patience or state["top"] < _OVERSHOOT * start:
+        start, level, steps = state["first"][0], median(state["last"]), obs.step - state["origin"]
+        full = state["full"] >= 0.99 * state["peak"] * steps
+        if not full or steps < self.patience or level < _STILL * start:
             return None
-        full = state["full"] >= 0.99 * state["peak"] * (obs.step - state["origin"])
-        if not full or level < _STILL * start or not _needs_warmup(obs):
+        rose = state["top"][0] >= _OVERSHOOT * start and needs_warmup(obs, NORMALISED)
+        rests = steps >= _WASTED and 2 * (state["best"][2] - state["origin"]) <= steps
+        if not rose and not (
+            rests and state["peak"] >= _PEAK and needs_warmup(obs, NORMALISED, TOKENS)
+        ):
             return None
+        what = f"rose from {start:.4g} to {state['top'][0]:.4g} at once and is still {level:.4g}"
         message = (
             f"the learning rate was {state['peak']:.3g} from the first step on, without warm-up: "
-            f"the loss rose from {start:.4g} to {state['top']:.4g} at once and is still "
-            f"{level:.4g}"
+            f"the loss {what if rose else f'rests at {level:.4g} and began at {start:.4g}'}"
         )
-        return state["origin"], state["top"], _OVERSHOOT * start, message
+        value, limit = (state["top"][0], _OVERSHOOT * start) if rose else (state["peak"], _PEAK)
+        return state["origin"], value, limit, message
+
+    def _cycle(self, state: Json, obs: Observation) -> _Told | None:
+        start, level, highest = median(state["first"][:1]), median(state["last"]), state["top"][1]
+        if state["turn"][1] < _TURNS or highest < _THROWN * start or not classes(obs):
+            return None
+        if level < _UNLEARNED * start:
+            return None
+        message = (
+            f"the learning rate goes up and down, by {_SWING:g} times and more, up to "
+            f"{state['peak']:.3g}: the loss was thrown up to {highest:.4g} and is {level:.4g} "
+            f"after {state['turn'][1] // 2} cycles; it began at {start:.4g}"
+        )
+        return state["origin"], highest, _THROWN * start, message
 
 
 def _finding(state: Json, obs: Observation, kind: str, told: _Told) -> Finding:
@@ -266,25 +299,3 @@ def _finding(state: Json, obs: Observation, kind: str, told: _Told) -> Finding:
     }
     since = max(0, min(since, obs.step))
     return Finding(obs.step, "lr_0", value, limit, message, since, evidence, _REMEDIES[kind], 0.8)
-
-
-def _rate(obs: Observation) -> float | None:
-    """The largest learning rate of the optimizer's groups, None if there is none."""
-    facts = obs.scalars.get("optimizer")
-    if not facts or "lr_0" not in facts:
-        return None
-    rates = [v for name, v in facts.items() if name.startswith("lr_") and math.isfinite(v)]
-    return max(0.0, *rates) if rates else None
-
-
-def _needs_warmup(obs: Observation) -> bool:
-    """Layer normalisation and an Adam-like optimizer: what the papers on warm-up are about."""
-    adaptive = obs.scalars.get("optimizer", {}).get("adaptive_0", 0.0) > 0
-
-    def normalised(layout: Layout) -> bool:
-        return any(tensor.kind in _NORMALISED for tensor in layout.tensors)
-
-    return adaptive and once(obs.layout, "layer_norm", normalised)
-
-
-_NORMALISED = frozenset({"LayerNorm", "RMSNorm", "MultiheadAttention", "TransformerEncoderLayer"})

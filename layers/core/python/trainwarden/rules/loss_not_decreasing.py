@@ -12,7 +12,7 @@ steps and ``min_saves`` saved steps have passed and (the finding's ``kind``)
 * ``flat``: fall + e < ``min_fall`` x min(1, steps ÷ 300) and fall > -``min_fall`` - min(3 e, 0.2),
   while e < 0.1, neither was an earlier level more than 15 % below the start, nor is this one 30 %
   below the very first loss, or 5 % and 2 standard errors below the mean of the first three;
-* ``trivial``: with C classes, after 100 steps, the level is at 0.995 ln C or above, what a guess
+* ``trivial``: with C classes, after 150 steps, the level is at 0.995 ln C or above, what a guess
   reaches, and in the last quarter of the run is with standard error not 0.5 % below that of the
   quarter before, while the share of right answers is not 0.2 above 1 ÷ C; wherever the start was;
 * ``diverged``: the median of the last 5 losses is above ``max_rise`` times the start, and for
@@ -21,7 +21,9 @@ steps and ``min_saves`` saved steps have passed and (the finding's ``kind``)
 Not judged: a loss that is ever 0 or less (a surrogate: policy gradients, densities), a run of
 several optimizers or of targets that are all alike within a batch (adversaries keep each other's
 loss where it is), a run that starts converged (its first loss is under half of ln C, or under a
-tenth of the variance of real-valued targets), and the steps during which the learning rate rises.
+tenth of the variance of real-valued targets), a start or level better than a guess (for two classes
+under 0.99 of the targets' entropy; with C classes under 0.9 ln C while the share of right answers
+is 0.2 above 1 ÷ C), and the steps during which the learning rate rises.
 
 With ``diff_percent`` or ``num_steps`` given, SageMaker's meaning instead, for each loss: every
 ``num_steps`` steps it must be at least ``diff_percent`` per cent below that of the newest saved
@@ -60,7 +62,13 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._baseline import adversary, starts_converged, targets_variance, trivial_loss
+from trainwarden.rules._baseline import (
+    adversary,
+    better_than_a_guess,
+    starts_converged,
+    targets_variance,
+    trivial_loss,
+)
 from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
@@ -72,10 +80,10 @@ _FULL_STEPS = 300  # from here on min_fall counts in full
 _AT_ONCE = 0.3
 _ONCE_LOWER = 0.15  # a run whose level was this much below its start is not flat
 _SOON, _SPREAD = 0.05, 2.0  # what has fallen by this since the first three losses is not flat
-_GUESS, _STILL, _LATER, _GUESSES = 0.995, 0.005, 100, 2.0
+_GUESS, _STILL, _LATER, _GUESSES = 0.995, 0.005, 150, 2.0
 _Losses = list[tuple[int, float, int]]  # step, mean loss, of so many steps
 _NOISY = 0.1  # a level known no better than this says nothing
-_RECENT, _FEWEST = 5, 3
+_RECENT, _FEWEST, _MANY = 5, 3, 10
 _SURE, _RISE = 3.0, 0.2  # standard errors, and a rise that noise does not explain
 _MAX_LOSSES = 64  # followed at a time, in SageMaker's meaning
 _LARGEST = 1.7976931348623157e308  # JSON has no infinity
@@ -110,7 +118,7 @@ class LossNotDecreasing(CheckedRule[Json]):
     )
     mode: str | None = param(None, "Mode of the losses to look at.", choices=_MODES)
     tensor_regex: tuple[str, ...] = param((), "Losses to look at.", pattern=True)
-    min_steps: int = param(60, "Steps before the loss is judged.", "steps", bounds=Bounds(ge=1))
+    min_steps: int = param(70, "Steps before the loss is judged.", "steps", bounds=Bounds(ge=1))
     min_saves: int = param(4, "Saved steps before that.", "saved steps", bounds=Bounds(ge=4))
     window: int = param(25, "Saved steps in the level.", "saved steps", bounds=Bounds(ge=3))
     min_fall: float = param(
@@ -147,7 +155,7 @@ class LossNotDecreasing(CheckedRule[Json]):
         here = [obs.step, mean, steps] if steps > 1 else [obs.step, loss, 1]
         last = [*state["last"][1 - self.window :], here]
         best = state["best"]
-        if len(last) >= self.window:
+        if len(last) >= self.window and not self._fell(first, best):
             level = median([value for _, value, _ in last])
             best = level if best is None else min(best, level)
         low = loss if state["low"] is None else min(loss, state["low"])
@@ -166,12 +174,16 @@ class LossNotDecreasing(CheckedRule[Json]):
             "converged": converged,
         }
 
+    def _fell(self, first: Sequence[float], best: float | None) -> bool:
+        """Say whether a level was so low that the run is not flat for ever."""
+        return best is not None and best < (1 - _ONCE_LOWER) * median(first)
+
     def _judge(self, state: Json, obs: Observation, name: str) -> Finding | None:
         start = median(state["first"])
         if state["saves"] < self.min_saves or start <= 0 or state["low"] <= 0:
             return None
         recent = median([value for _, value, _ in state["last"][-_RECENT:]])
-        if recent > max(self.max_rise * start, _GUESSES * targets_variance(obs)):
+        if recent > self.max_rise * start and recent > _GUESSES * targets_variance(obs):
             message = (
                 f"the {name} has run away: {recent:.4g} now, {recent / start:.1f} times its start "
                 f"of {start:.4g}"
@@ -181,6 +193,10 @@ class LossNotDecreasing(CheckedRule[Json]):
         steps = obs.step - max(0, state["at"], state["origin"])
         if steps < self.min_steps or several_optimizers(obs) or adversary(obs):
             return None
+        if self._fell(state["first"], state["best"]):
+            guess = trivial_loss(obs)
+            if not guess or recent < _GUESS * guess:
+                return None
         last = [entry for entry in state["last"] if 2 * (obs.step - entry[0]) <= steps]
         if len(last) < _FEWEST and sum(entry[2] for entry in last) < self.window:
             return None
@@ -200,6 +216,8 @@ class LossNotDecreasing(CheckedRule[Json]):
         noise = _spread([value for _, value, _ in last] if few else first) / math.sqrt(len(first))
         error = math.hypot(noise, _error_of(last, first)) / start
         if error >= _NOISY or fallen + error >= least:
+            return None
+        if min(level, start) < better_than_a_guess(obs):
             return None
         lowest, once = min(level, state["best"] or level), (1 - _ONCE_LOWER) * start
         opening = first[:_FEWEST]
@@ -315,4 +333,7 @@ def _error_of(last: _Losses, first: Sequence[float]) -> float:
     steps = sum(entry[2] for entry in last)
     if len(last) < _RECENT <= len(first) and steps > len(last):
         return _spread(first) / math.sqrt(steps)
-    return _spread([value for _, value, _ in last]) / math.sqrt(len(last))
+    spread = _spread([value for _, value, _ in last])
+    if len(last) < _MANY and steps == len(last):
+        spread = max(spread, _spread(first))  # single losses, few of them, may agree by chance
+    return spread / math.sqrt(len(last))

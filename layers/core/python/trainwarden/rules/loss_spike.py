@@ -55,7 +55,7 @@ from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, 
 from trainwarden.rules._baseline import classes, targets_variance
 from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._progress import main_loss
+from trainwarden.rules._progress import main_loss, window_peak
 
 LOSSES = Need("losses", "value")
 _RECENT, _LONGER, _KEPT = 6, 10, 20  # saved steps in a level (even: alternating losses), a relapse
@@ -67,6 +67,7 @@ _MOVING = 2.0  # change of the targets' spread that moves the loss with it
 _SWING, _STUCK = 0.5, 0.9
 _COMING_BACK = 0.5  # of the highest level: a loss below is on its way back
 _MILD = "recovered"
+_SEEN = 3  # saved steps after the first ones, which are dense
 _TWICE = 2  # times that the loss blows up
 _REMEDIES = {
     "repeated": (
@@ -153,7 +154,7 @@ class LossSpike(CheckedRule[Json]):
         )
 
     def _follow(self, state: Json, obs: Observation, value: float) -> Json:
-        step, peak = obs.step, _peak(obs, value)
+        step, peak = obs.step, window_peak(obs, value)
         if state["origin"] < 0:
             count = classes(obs)
             start = max(value, math.log(count)) if count else value
@@ -212,7 +213,7 @@ class LossSpike(CheckedRule[Json]):
 
     def _diverging(self, state: Json, obs: Observation) -> _Told | None:
         level, start = median(state["last"][-_RECENT:]), state["start"]
-        if not self._lasted(state["above"], obs) or level < _COMING_BACK * state["above"][2]:
+        if not self._lasted(state, state["above"], obs) or level < _COMING_BACK * state["above"][2]:
             return None
         message = (
             f"the loss has been above {self.max_rise:g} times its start of {start:.4g} since step "
@@ -221,7 +222,7 @@ class LossSpike(CheckedRule[Json]):
         return level, self.max_rise * start, state["above"][0], message
 
     def _not_recovered(self, state: Json, obs: Observation) -> _Told | None:
-        if not self._lasted(state["lost"], obs):
+        if not self._lasted(state, state["lost"], obs):
             return None
         level, best, top = median(state["last"][-_RECENT:]), state["best"], state["top"]
         limit = best[1] + self.max_relapse * (state["start"] - best[1])
@@ -246,7 +247,7 @@ class LossSpike(CheckedRule[Json]):
 
     def _oscillating(self, state: Json, obs: Observation) -> _Told | None:
         last, start = state["last"], state["start"]
-        if state["late"] < _KEPT or not classes(obs) or median(last) < _STUCK * start:
+        if state["late"] < _KEPT or not _cross_entropy(obs) or median(last) < _STUCK * start:
             return None
         if state["best"][1] < _LEARNED * start:
             return None
@@ -272,9 +273,11 @@ class LossSpike(CheckedRule[Json]):
         )
         return value, _HIGH * state["start"], int(step), message
 
-    def _lasted(self, since: Json, obs: Observation) -> bool:
-        """Say whether something has held for ``patience`` steps and 6 saved ones."""
-        return since is not None and obs.step - since[0] >= self.patience and since[1] >= _RECENT
+    def _lasted(self, state: Json, since: Json, obs: Observation) -> bool:
+        """Say whether something has held for ``patience`` steps, long enough to be seen."""
+        if since is None or obs.step - since[0] < self.patience:
+            return False
+        return bool(since[1] >= _RECENT and state["late"] >= _SEEN)
 
 
 def _finding(state: Json, obs: Observation, about: tuple[str, str], told: _Told) -> Finding:
@@ -293,12 +296,9 @@ def _finding(state: Json, obs: Observation, about: tuple[str, str], told: _Told)
     return Finding(obs.step, name, value, limit, message, since, evidence, remedies, 0.8, severity)
 
 
-def _peak(obs: Observation, value: float) -> list[float]:
-    """[step, loss] of the largest loss since the last saved step."""
-    facts = obs.scalars.get("window", {})
-    step, largest = facts.get("loss_max_step", math.nan), facts.get("loss_max", math.nan)
-    known = math.isfinite(step) and math.isfinite(largest) and 0 <= step <= obs.step
-    return [float(step), largest] if known and largest > value else [float(obs.step), value]
+def _cross_entropy(obs: Observation) -> bool:
+    facts = obs.scalars.get("objective", {})
+    return "cross_entropy.classes" in facts or "nll_loss.classes" in facts
 
 
 def _since(state: Json, step: int, level: float, *, holds: bool) -> Json:

@@ -8,9 +8,10 @@ passes (unit: the loss's own, under one name in both modes). At each pass, again
 lowest validation loss so far, the rule asks that
 
 * the validation loss is above that lowest by ``rise`` times it, and by ``regress`` times the way
-  it had come (start - lowest), so that noise near zero is no rise; start is the larger of the first
-  validation and the first training loss;
-* the training loss is below its own value at that pass;
+  it had come (start - lowest), so that noise near zero is no rise, and by 3 robust standard
+  deviations of one pass, from second differences; start is the larger of the first validation and
+  the first training loss;
+* the training loss is below its own value at that pass by ``still`` of it;
 * gap = (validation - training) ÷ |training| is above ``gap`` and wider than at that pass.
 
 It fires when all three hold at ``patience`` passes in a row.
@@ -42,6 +43,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
@@ -50,6 +52,7 @@ from trainwarden.rules._progress import main_loss, window_mean
 
 LOSSES = Need("losses", "value")
 MAX_LOSSES = 64
+_SURE, _KEPT, _FEWEST = 3.0, 16, 5  # standard deviations; passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +84,15 @@ class Overfit(CheckedRule[Json]):
     tensor_regex: tuple[str, ...] = param((), "Losses to look at.", pattern=True)
     rise: float = param(0.1, "Rise of the validation loss over its best.", bounds=Bounds(gt=0))
     regress: float = param(0.05, "Rise as a share of start - lowest.", bounds=Bounds(ge=0, lt=1))
+    still: float = param(
+        0.1, "Least share that the training loss lost since.", bounds=Bounds(ge=0, lt=1)
+    )
     gap: float = param(0.1, "Least gap between the losses.", bounds=Bounds(ge=0))
 
     def start(self) -> Json:
         """No loss has been seen."""
         return {"train": {}, "mean": {}, "start": {}, "best": None, "count": 0, "since": -1,
-                "told": False}  # fmt: skip
+                "recent": [], "told": False}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """A validation loss."""
@@ -130,6 +136,7 @@ class Overfit(CheckedRule[Json]):
         self, state: Json, obs: Observation, train: float, loss: tuple[str, float]
     ) -> tuple[Json, Sequence[Finding]]:
         name, value = loss
+        state = {**state, "recent": [*state["recent"][1 - _KEPT :], value]}
         best = state["best"]  # [step, validation loss, training loss]
         if best is None or value < best[1]:
             here = [obs.step, value, train]
@@ -137,10 +144,12 @@ class Overfit(CheckedRule[Json]):
             start = start if best is None else state["start"]
             return {**state, "best": here, "start": start, "count": 0, "told": False}, ()
         way = max(0.0, state["start"][name] - best[1])
-        limit = best[1] + max(self.rise * abs(best[1]), self.regress * way)
+        limit = best[1] + max(
+            self.rise * abs(best[1]), self.regress * way, _SURE * _noise(state["recent"])
+        )
         ill = (
             value > limit
-            and train < best[2]
+            and train < best[2] - self.still * abs(best[2])
             and _gap(value, train) > max(self.gap, _gap(best[1], best[2]))
         )
         state = {**state, "count": state["count"] + 1 if ill else 0}
@@ -177,6 +186,12 @@ class Overfit(CheckedRule[Json]):
             f"{ratio:.0%} for {state['count']} passes"
         )
         return state, [Finding(obs.step, name, ratio, limit, message, since)]
+
+
+def _noise(values: Sequence[float]) -> float:
+    """Robust standard deviation of one pass; a steady rise or fall is none."""
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+    return 1.4826 * median(bends) / math.sqrt(6) if len(bends) >= _FEWEST else 0.0
 
 
 def _gap(validation: float, training: float) -> float:

@@ -1,0 +1,49 @@
+"""Learning rates: the largest, its turns, and what networks warm up for."""
+
+from __future__ import annotations
+
+import math
+
+from trainwarden.model import Layout, Observation
+from trainwarden.rules._selection import once
+
+NORMALISED = frozenset({"LayerNorm", "RMSNorm", "MultiheadAttention", "TransformerEncoderLayer"})
+TOKENS = frozenset({"Embedding", "MultiheadAttention", "TransformerEncoderLayer"})
+_TINY = 1e-30  # what is no rate
+
+
+def largest_rate(obs: Observation) -> float | None:
+    """The largest learning rate of the optimizer's groups, None if there is none."""
+    facts = obs.scalars.get("optimizer")
+    if not facts or "lr_0" not in facts:
+        return None
+    rates = [v for name, v in facts.items() if name.startswith("lr_") and math.isfinite(v)]
+    return max(0.0, *rates) if rates else None
+
+
+def needs_warmup(obs: Observation, *kinds: frozenset[str]) -> bool:
+    """Say whether the optimizer is Adam-like and each set of module kinds has one in the model."""
+    if not obs.scalars.get("optimizer", {}).get("adaptive_0", 0.0) > 0:
+        return False
+
+    def of_that_kind(layout: Layout) -> bool:
+        found = {tensor.kind for tensor in layout.tensors}
+        return all(found & some for some in kinds)
+
+    return once(obs.layout, ("warm-up", kinds), of_that_kind)
+
+
+def turned(state: list[float], rate: float, swing: float) -> list[float]:
+    """Follow the turns of a rate that goes down by ``swing`` times and up again.
+
+    Args:
+        state: [highest or lowest rate since the last turn, turns]; rising while they are even.
+        rate: The rate now.
+        swing: Factor from which on it is a turn.
+    """
+    extreme, turns = state[0], int(state[1])
+    rising = turns % 2 == 0
+    fell, rose = rate * swing <= extreme and extreme > 0, rate >= max(swing * extreme, _TINY)
+    if fell if rising else rose:
+        return [rate, turns + 1]
+    return [max(extreme, rate) if rising else min(extreme, rate), turns]
