@@ -34,7 +34,6 @@ class Jobs(Construct):
         )
         self.function = made.function
         judging.grant_fold(made.role)
-        judging.grant_ask(made.role)
         judging.grant_look(made.role)
         events.Rule(
             self,
@@ -68,7 +67,6 @@ class Sweeper(Construct):
         )
         self.function = made.function
         judging.grant_fold(made.role)
-        judging.grant_ask(made.role)
         judging.grant_look(made.role)
         judging.ledger.grant_open_jobs(made.role)
         events.Rule(

@@ -37,9 +37,9 @@ class Runner:
         ConfigError: an unknown rule or a wrong parameter.
     """
 
-    def __init__(self, spec: RuleSpec, rule: Rule[Any] | None = None) -> None:
+    def __init__(self, spec: RuleSpec) -> None:
         self.spec, self.key = spec, spec.key
-        self.rule: Rule[Any] = rule or build(spec.name, spec.parameters, profile=spec.profile)
+        self.rule: Rule[Any] = build(spec.name, spec.parameters, profile=spec.profile)
         self.waits = type(self.rule).wait is not Rule.wait  # most do not care for time
         self._always = spec.every == 1 and not (
             spec.start_step or spec.end_step is not None or spec.modes
@@ -84,19 +84,6 @@ class Runner:
             findings = self._completed(found) if found else ()
         except Exception as exc:  # noqa: BLE001 - one broken rule must never hide the others
             return self.crashed(before, exc, obs.step)
-        return self._after(before, obs, own, findings, seen=seen, total=len(findings))
-
-    def _after(
-        self,
-        before: Entry,
-        obs: Observation,
-        own: Json,
-        findings: Sequence[Finding],
-        *,
-        seen: bool,
-        total: int,
-    ) -> Result:
-        """Keep the books of one step; ``total`` counts findings that are not given, too."""
         if own is before["state"] and not seen and not findings and self.spec.every == 1:
             return Result(before)
         entry = {**before, "state": own}
@@ -104,7 +91,7 @@ class Runner:
             entry["inspected"] = before.get("inspected", 0) + 1
         if self.spec.every > 1:
             entry["looked"] = {**before.get("looked", {}), obs.mode.value: obs.step}
-        return self._recorded(entry, findings, total) if total else Result(entry)
+        return self._recorded(entry, findings) if findings else Result(entry)
 
     def apply(
         self, before: Entry, call: Callable[[Rule[Any], Json], tuple[Json, Sequence[Finding]]]
@@ -118,21 +105,21 @@ class Runner:
         if own is before["state"] and not findings:
             return Result(before)
         entry = {**before, "state": own}
-        return self._recorded(entry, findings, len(findings)) if findings else Result(entry)
+        return self._recorded(entry, findings) if findings else Result(entry)
 
     def _completed(self, found: Sequence[Finding]) -> Sequence[Finding]:
         done = [complete(finding, self.spec, self.rule) for finding in found]
         check(done[:FINDINGS_PER_STEP])
         return done
 
-    def _recorded(self, entry: Entry, found: Sequence[Finding], total: int) -> Result:
+    def _recorded(self, entry: Entry, found: Sequence[Finding]) -> Result:
         """Count all findings, keep the first few: a rule gives its worst first."""
         before = entry.get("findings", 0)
         kept = list(found[: min(FINDINGS_PER_STEP, max(0, FINDINGS_PER_JOB - before))])
-        if kept and total > len(kept):
-            others = total - len(kept)
+        if kept and len(found) > len(kept):
+            others = len(found) - len(kept)
             kept[0] = replace(kept[0], evidence={**kept[0].evidence, "others": others})
-        entry["findings"] = before + total
+        entry["findings"] = before + len(found)
         if "status" not in entry or entry["status"] == Status.IN_PROGRESS.value:
             entry["status"] = Status.ISSUES_FOUND.value
             entry["since"] = min(f.first_step for f in found)
