@@ -45,6 +45,7 @@ LABELS = {
     "ClassImbalance": "class_imbalance",
     "Collapse": "collapse",
     "Confusion": "confusion",
+    "CreateXgboostReport": "create_xgboost_report",
     "DataOrder": "data_order",
     "DeadRelu": "dead_relu",
     "DistributionShift": "data_order",

@@ -52,16 +52,23 @@ class Engine:
     def advance(self, state: Json, obs: Observation) -> Fold:
         """Fold one observation into every rule that looks at it."""
         entries: Mapping[str, Entry] = state["rules"]
-        results: list[tuple[Runner, Entry, Result]] = []
+        after, told = dict(entries), []
+        moved = False
         scalars, tensors = obs.present_scalars, obs.present_tensors
         for key, runner in self._runners.items():
             before = entries.get(key) or runner.begin()
-            if before.get("status") in SETTLED_WORDS or not runner.looks(before, obs):
+            status = before.get("status")
+            if status is not None and status in SETTLED_WORDS:
                 continue
-            after = runner.advance(before, obs, scalars, tensors)
-            if after[0] is not before:
-                results.append((runner, before, after))
-        return self._folded(state, results, obs.step)
+            if not runner.always and not runner.looks(before, obs):
+                continue
+            entry, found = runner.advance(before, obs, scalars, tensors)
+            if found or entry.get("status") is not status:
+                told.append((runner, before, Result(entry, found)))
+            elif entry is not before:
+                after[key], moved = entry, True
+        state = {**state, "rules": after} if moved else state
+        return self._folded(state, told, obs.step)
 
     def wait(self, state: Json, now: float) -> Fold:
         """Let time pass without an observation; ``now`` in seconds since the epoch, UTC."""

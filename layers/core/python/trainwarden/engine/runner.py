@@ -41,7 +41,8 @@ class Runner:
         self.spec, self.key = spec, spec.key
         self.rule: Rule[Any] = build(spec.name, spec.parameters, profile=spec.profile)
         self.waits = type(self.rule).wait is not Rule.wait  # most do not care for time
-        self._always = spec.every == 1 and not (
+        self._each = spec.every == 1
+        self.always = self._each and not (
             spec.start_step or spec.end_step is not None or spec.modes
         )
         needs = self.rule.meta.needs
@@ -59,7 +60,7 @@ class Runner:
 
     def looks(self, entry: Entry, obs: Observation) -> bool:
         """Say whether the job wants the rule to look at this observation."""
-        return self._always or (self.spec.covers(obs) and self._due(entry, obs))
+        return self.always or (self.spec.covers(obs) and self._due(entry, obs))
 
     def _due(self, entry: Entry, obs: Observation) -> bool:
         """Say whether ``every`` steps have passed; a step back (a resume) is always due."""
@@ -70,13 +71,14 @@ class Runner:
 
     def advance(
         self, before: Entry, obs: Observation, scalars: frozenset[str], tensors: frozenset[str]
-    ) -> Result:
-        """Fold one observation; the entry given is never changed.
+    ) -> tuple[Entry, Sequence[Finding]]:
+        """Fold one observation, as ``Result``; the entry given is never changed.
 
         ``scalars`` and ``tensors`` are the collections that it holds.
         """
+        state = before["state"]
         try:
-            own, found = self.rule.advance(before["state"], obs)
+            own, found = self.rule.advance(state, obs)
             if self._plain:
                 seen = self._scalars <= scalars and self._tensors <= tensors
             else:
@@ -84,14 +86,15 @@ class Runner:
             findings = self._completed(found) if found else ()
         except Exception as exc:  # noqa: BLE001 - one broken rule must never hide the others
             return self.crashed(before, exc, obs.step)
-        if own is before["state"] and not seen and not findings and self.spec.every == 1:
-            return Result(before)
-        entry = {**before, "state": own}
+        if own is state and not seen and not findings and self._each:
+            return before, ()
+        entry = before.copy()
+        entry["state"] = own
         if seen:
             entry["inspected"] = before.get("inspected", 0) + 1
-        if self.spec.every > 1:
+        if not self._each:
             entry["looked"] = {**before.get("looked", {}), obs.mode.value: obs.step}
-        return self._recorded(entry, findings) if findings else Result(entry)
+        return self._recorded(entry, findings) if findings else (entry, ())
 
     def apply(
         self, before: Entry, call: Callable[[Rule[Any], Json], tuple[Json, Sequence[Finding]]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trainwarden.model import IntArray, Mode
@@ -11,6 +12,7 @@ from trainwarden.report.markup import Html, joined, share, table, tag
 from trainwarden.report.reading import Recorded
 from trainwarden.report.values import Line
 
+_RATE = re.compile(r"(\d+\.)?lr_")  # of the first optimizer, or a further one's
 _MAX_BARS = 50
 _SHADES = 9
 _MODES = {Mode.TRAIN: "training", Mode.EVAL: "validation"}
@@ -35,7 +37,7 @@ def _both(run: Recorded, collection: str) -> list[Line]:
 
 def _rates(run: Recorded) -> list[Line]:
     lines = run.lines("optimizer", Mode.TRAIN)
-    return [line for line in lines if line.name.rpartition(".")[2].startswith("lr_")]
+    return [line for line in lines if _RATE.match(line.name)]
 
 
 def labels(run: Recorded) -> Html:

@@ -19,6 +19,13 @@ _SQUARED = ("mse_loss.", "huber_loss.", "smooth_l1_loss.")
 
 def classes(obs: Observation) -> int:
     """Classes that a cross-entropy chooses from, at least 2; 0 if unknown."""
+    known: int | None = obs.memo.get("baseline: classes")
+    if known is None:
+        known = obs.memo["baseline: classes"] = _classes(obs)
+    return known
+
+
+def _classes(obs: Observation) -> int:
     facts = obs.scalars.get("objective", {})
     for name in ("cross_entropy.classes", "nll_loss.classes"):
         count = facts.get(name, 0.0)
@@ -49,6 +56,13 @@ def trivial_loss(obs: Observation) -> float:
 
 def targets_variance(obs: Observation) -> float:
     """Variance of this batch's real-valued targets, 0.0 if unknown."""
+    known: float | None = obs.memo.get("baseline: variance")
+    if known is None:
+        known = obs.memo["baseline: variance"] = _targets_variance(obs)
+    return known
+
+
+def _targets_variance(obs: Observation) -> float:
     facts = obs.scalars.get("objective", {})
     for function in _SQUARED:
         std = facts.get(f"{function}target_std", 0.0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
 from trainwarden.model import Collection, FloatArray, IntArray, Layout, Mode, Observation
+from trainwarden.rules._facts import owners
 from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
@@ -20,16 +21,19 @@ LABEL, PREDICTED, CORRECT, CONFUSION, TOKENS = (
     "input/",
 )
 _OTHER_TABLES = (PREDICTED, CORRECT, CONFUSION, TOKENS)
-_NAN, _N = math.nan, INDEX["n"]
+_NAN, _INF, _N = math.nan, math.inf, INDEX["n"]
 SATURATED = 100.0  # size that stands for inputs which saturate the first layer
 _FLAGS = INDEX["flags"]
+_SHIFT, _SUM, _SUM2, _LOW, _HIGH = (
+    INDEX[c] for c in ("shift", "sum_d", "sum_d2", "n_sat_lo", "n_sat_hi")
+)
 _FLATTENED = 1.5  # labels a sample, from which on a sample has several
 
 
 def fact(facts: Facts, name: str) -> float:
     """Return a fact, NaN if it is unknown or not finite: every comparison with it is false."""
     value = facts.get(name, _NAN)
-    return value if math.isfinite(value) else _NAN
+    return value if -_INF < value < _INF else _NAN
 
 
 def _grouped(obs: Observation, collection: str, *, last: bool) -> Mapping[str, Facts]:
@@ -37,8 +41,9 @@ def _grouped(obs: Observation, collection: str, *, last: bool) -> Mapping[str, F
     found: dict[str, dict[str, float]] | None = obs.memo.get(key)
     if found is None:
         found = {}
-        for name, value in obs.scalars.get(collection, {}).items():
-            owner, _, what = name.rpartition(".") if last else name.partition(".")
+        facts = obs.scalars.get(collection, {})
+        names = owners(tuple(facts), last=last)
+        for (owner, what), value in zip(names, facts.values(), strict=True):
             found.setdefault(owner, {})[what] = value
         obs.memo[key] = found
     return found
@@ -51,11 +56,14 @@ def batches(obs: Observation) -> Mapping[str, Facts]:
 
 def inputs(obs: Observation) -> Mapping[str, Facts]:
     """Facts of the batch's float inputs by tensor name."""
-    return {
-        name: facts
-        for name, facts in batches(obs).items()
-        if name.startswith(TOKENS) and "tokens" not in facts
-    }
+    found: Mapping[str, Facts] | None = obs.memo.get("float inputs")
+    if found is None:
+        found = obs.memo["float inputs"] = {
+            name: facts
+            for name, facts in batches(obs).items()
+            if name.startswith(TOKENS) and "tokens" not in facts
+        }
+    return found
 
 
 def objectives(obs: Observation) -> Mapping[str, Facts]:
@@ -65,19 +73,24 @@ def objectives(obs: Observation) -> Mapping[str, Facts]:
 
 def classifier(obs: Observation) -> Facts:
     """Facts of the loss function that knows an accuracy or classes; empty if none does."""
-    for facts in objectives(obs).values():
-        if "accuracy" in facts or "classes" in facts:
-            return facts
-    return {}
+    found: Facts | None = obs.memo.get("classifier")
+    if found is None:
+        several = objectives(obs).values()
+        found = next((f for f in several if "accuracy" in f or "classes" in f), {})
+        obs.memo["classifier"] = found
+    return found
 
 
-def labels(obs: Observation) -> dict[str, Mapping[int, int]]:
+def labels(obs: Observation) -> Mapping[str, Mapping[int, int]]:
     """Label tensor → class → count, without the other tables that ride along; by name."""
-    return {
-        name: counts
-        for name, counts in sorted(obs.labels.items())
-        if not name.startswith(_OTHER_TABLES)
-    }
+    found: Mapping[str, Mapping[int, int]] | None = obs.memo.get("labels")
+    if found is None:
+        found = obs.memo["labels"] = {
+            name: obs.labels[name]
+            for name in sorted(obs.labels)
+            if not name.startswith(_OTHER_TABLES)
+        }
+    return found
 
 
 def beside(obs: Observation, name: str, table: str) -> Mapping[int, int] | None:
@@ -103,6 +116,13 @@ def per_token(obs: Observation, name: str) -> bool:
 
 def samples(obs: Observation) -> float:
     """Return the samples of the batch, NaN if unknown."""
+    known: float | None = obs.memo.get("samples")
+    if known is None:
+        known = obs.memo["samples"] = _samples(obs)
+    return known
+
+
+def _samples(obs: Observation) -> float:
     known = [n for f in inputs(obs).values() if (n := fact(f, "samples")) > 0]
     if known:
         return max(known)
@@ -128,8 +148,43 @@ def value(obs: Observation, row: int, statistic: str) -> float:
     """Return a statistic of one row, NaN if it was not captured or is not finite."""
     if row >= obs.stats.shape[0] or math.isnan(obs.stats[row, _N]):
         return _NAN
-    found = float(STATISTICS[statistic].compute(obs.stats[row : row + 1])[0])
+    compute = _OF_ONE.get(statistic)
+    if compute is None:
+        found = float(STATISTICS[statistic].compute(obs.stats[row : row + 1])[0])
+    else:
+        try:
+            found = compute(obs.stats[row].tolist())
+        except (ZeroDivisionError, ValueError):  # no finite element
+            return _NAN
     return found if math.isfinite(found) else _NAN
+
+
+def _finite(row: list[float]) -> float:
+    return row[0] - row[1] - row[2] - row[3]
+
+
+def _squares(row: list[float]) -> float:
+    shift, square = row[_SHIFT], row[_SUM2]
+    if shift == 0:
+        return square
+    return max(square + shift * (2.0 * row[_SUM] + shift * _finite(row)), 0.0)
+
+
+def _deviation(row: list[float]) -> float:
+    count = _finite(row)
+    offset, square = row[_SUM] / count, row[_SUM2] / count
+    return math.sqrt(max(square - offset * offset, 0.0))
+
+
+# ``stats.derived`` for a single row; arrays of one element would cost ten times as much
+_OF_ONE: Mapping[str, Callable[[list[float]], float]] = {
+    "n": lambda row: row[0],
+    "mean": lambda row: row[_SHIFT] + row[_SUM] / _finite(row),
+    "std": _deviation,
+    "l2": lambda row: math.sqrt(_squares(row)),
+    "rms": lambda row: math.sqrt(_squares(row) / _finite(row)),
+    "saturated_fraction": lambda row: (row[_LOW] + row[_HIGH]) / row[0],
+}
 
 
 def answers(obs: Observation, classes: float) -> bool:
@@ -146,7 +201,7 @@ def answers(obs: Observation, classes: float) -> bool:
 
 def several_optimizers(obs: Observation) -> bool:
     """Say whether more than one optimizer trains the model, as in adversarial training."""
-    return any(n.startswith("1.") for n in obs.scalars.get(Collection.OPTIMIZER.value, {}))
+    return any(n.startswith("1.") for n in obs.scalars.get("optimizer", ()))
 
 
 def trains(obs: Observation) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from trainwarden.model import Json, Observation
 
@@ -14,13 +15,21 @@ def fact(obs: Observation, collection: str, name: str) -> float:
     return math.nan if found is None else found.get(name, math.nan)
 
 
+@lru_cache(maxsize=256)
+def owners(names: tuple[str, ...], *, last: bool) -> tuple[tuple[str, str], ...]:
+    """Owner and fact of names such as ``input/0.mean``, parted at the last or the first dot."""
+    parts = (name.rpartition(".") if last else name.partition(".") for name in names)
+    return tuple((owner, what) for owner, _, what in parts)
+
+
 def functions(obs: Observation) -> Mapping[str, Mapping[str, float]]:
     """Return what is known of each loss function: ``cross_entropy`` → fact → value."""
     known: Mapping[str, Mapping[str, float]] | None = obs.memo.get("functions")
     if known is None:
         found: dict[str, dict[str, float]] = {}
-        for name, value in obs.scalars.get("objective", {}).items():
-            function, _, what = name.rpartition(".")
+        facts = obs.scalars.get("objective", {})
+        names = owners(tuple(facts), last=True)
+        for (function, what), value in zip(names, facts.values(), strict=True):
             found.setdefault(function, {})[what] = value
         known = obs.memo["functions"] = found
     return known
@@ -28,18 +37,26 @@ def functions(obs: Observation) -> Mapping[str, Mapping[str, float]]:
 
 def learning_rates(obs: Observation) -> list[float]:
     """Learning rates of all groups of all optimizers that stepped."""
-    return [
-        value
-        for name, value in obs.scalars.get("optimizer", {}).items()
-        if name.rpartition(".")[2].startswith("lr_")
-    ]
+    known: list[float] | None = obs.memo.get("learning rates")
+    if known is None:
+        facts = obs.scalars.get("optimizer", {})
+        known = obs.memo["learning rates"] = [facts[name] for name in _rates(tuple(facts))]
+    return known
+
+
+@lru_cache(maxsize=64)
+def _rates(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name.rpartition(".")[2].startswith("lr_"))
 
 
 def several_optimizers(obs: Observation) -> bool:
     """Say whether more than one optimizer stepped: players of a game, or parts of a model."""
-    return any(
-        name.endswith("lr_0") and name != "lr_0" for name in obs.scalars.get("optimizer", {})
-    )
+    known: bool | None = obs.memo.get("several optimizers")
+    if known is None:
+        known = obs.memo["several optimizers"] = any(
+            name.endswith("lr_0") and name != "lr_0" for name in obs.scalars.get("optimizer", ())
+        )
+    return known
 
 
 def skipped(obs: Observation) -> bool:

@@ -31,7 +31,7 @@ def _shares(obs: Observation, kind: str) -> Mapping[str, float]:
         for name, value in told.items()
         if name.startswith(prefix) and name != prefix
     }
-    if not found:
+    if not found and IMPORTANCE.collection in obs.present_tensors:
         prefix = f"{IMPORTANCE.collection}/{kind}/"
         rows = [
             r

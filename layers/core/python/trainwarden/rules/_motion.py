@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from trainwarden.model import Collection, FloatArray, IntArray, Mode, Observation
-from trainwarden.rules._selection import gathered, here, weight_matrices
+from trainwarden.rules._selection import clean, gathered, here, weight_matrices
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
 
@@ -37,13 +37,20 @@ def update_ratios(obs: Observation) -> FloatArray:
 
     def make(obs: Observation) -> FloatArray:
         rows = here(obs, weight_matrices(obs.layout))
-        before = obs.stats[rows, _BEFORE]
+        before = obs.stats[:, _BEFORE][rows]
         with np.errstate(all="ignore"):
-            found: FloatArray = np.sqrt(obs.stats[rows, _SQUARE] / before)
+            found: FloatArray = np.sqrt(obs.stats[:, _SQUARE][rows] / before)
         found[~(before > 0)] = np.nan
         return found
 
     return _once(obs, "motion: update ratios", make)
+
+
+def violent(obs: Observation, ratio: float) -> bool:
+    """Say whether any weight matrix may have moved by ``ratio`` of its size; cheap."""
+    rows, stats = here(obs, weight_matrices(obs.layout)), obs.stats
+    least = 0.99 * ratio * ratio
+    return bool(np.count_nonzero(~(stats[:, _SQUARE][rows] < least * stats[:, _BEFORE][rows])))
 
 
 def gradient_norm(obs: Observation) -> float:
@@ -56,11 +63,11 @@ def gradient_norm(obs: Observation) -> float:
         rows = obs.captured(Collection.GRADIENTS.value)
         if not rows.size or infinite_gradients(obs):
             return math.nan
-        stats = gathered(obs, rows)
-        shift, total = stats[:, _SHIFT], float(stats[:, _SQUARES].sum())
-        if shift.any():  # moments are about ``shift``
+        stats = obs.stats
+        shift, total = stats[:, _SHIFT][rows], float(stats[:, _SQUARES][rows].sum())
+        if np.count_nonzero(shift):  # moments are about ``shift``
             with np.errstate(all="ignore"):
-                cross = shift * (2.0 * stats[:, _DEVIATION] + shift * stats[:, 0])
+                cross = shift * (2.0 * stats[:, _DEVIATION][rows] + shift * stats[:, 0][rows])
             total += float(cross.sum())
         return math.sqrt(total) if total > 0 else total * 0.0  # NaN passes through
 
@@ -71,6 +78,8 @@ def infinite_gradients(obs: Observation) -> bool:
     """Say whether a captured gradient holds NaN or infinity."""
 
     def make(obs: Observation) -> bool:
+        if clean(obs):
+            return False
         rows = obs.captured(Collection.GRADIENTS.value)
         return bool(rows.size) and bool(gathered(obs, rows)[:, 1:4].any())
 
@@ -79,8 +88,11 @@ def infinite_gradients(obs: Observation) -> bool:
 
 def ends(obs: Observation, rows: IntArray) -> tuple[float, float]:
     """Mean |x| of the first and of the last of ``rows``, over all their elements."""
-    first, last = obs.stats[rows[0]], obs.stats[rows[-1]]
-    return float(first[_ABS] / (first[0] or 1.0)), float(last[_ABS] / (last[0] or 1.0))
+    item, first, last = obs.stats.item, int(rows[0]), int(rows[-1])
+    return (
+        item(first, _ABS) / (item(first, 0) or 1.0),
+        item(last, _ABS) / (item(last, 0) or 1.0),
+    )
 
 
 def skipped(obs: Observation) -> bool:
@@ -90,7 +102,7 @@ def skipped(obs: Observation) -> bool:
         if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
             return True
         rows = obs.captured(Collection.GRADIENTS.value)
-        return bool(rows.size) and bool(int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED)
+        return bool(rows.size) and bool(int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED)
 
     return _once(obs, "motion: skipped", make)
 
@@ -103,6 +115,10 @@ def learning_rate(obs: Observation) -> float:
 
 def several_optimizers(obs: Observation) -> bool:
     """Say whether more than one optimizer is at work: adversaries hold each other's loss up."""
+    return _once(obs, "motion: several optimizers", _several)
+
+
+def _several(obs: Observation) -> bool:
     return any(name.startswith("1.") for name in obs.scalars.get("optimizer", ()))
 
 
@@ -113,6 +129,10 @@ def trains(obs: Observation) -> bool:
 
 def bad_loss(obs: Observation) -> bool:
     """Say whether a loss is NaN or infinite."""
+    return _once(obs, "motion: bad loss", _bad_loss)
+
+
+def _bad_loss(obs: Observation) -> bool:
     return any(not math.isfinite(v) for v in obs.scalars.get("losses", {}).values())
 
 

@@ -14,6 +14,13 @@ _TINY = 1e-30  # what is no rate
 
 def largest_rate(obs: Observation) -> float | None:
     """The largest learning rate of the optimizer's groups, None if there is none."""
+    if "largest rate" not in obs.memo:
+        obs.memo["largest rate"] = _largest_rate(obs)
+    found: float | None = obs.memo["largest rate"]
+    return found
+
+
+def _largest_rate(obs: Observation) -> float | None:
     facts = obs.scalars.get("optimizer")
     if not facts or "lr_0" not in facts:
         return None

@@ -104,6 +104,14 @@ def here(obs: Observation, rows: IntArray) -> IntArray:
     return known[1]
 
 
+def clean(obs: Observation) -> bool:
+    """Say whether no element of any captured tensor is NaN or infinite, once for all rules."""
+    known: bool | None = obs.memo.get("clean")
+    if known is None:
+        known = obs.memo["clean"] = not np.count_nonzero(obs.stats[:, 1:4] > 0)
+    return known
+
+
 def gathered(obs: Observation, rows: IntArray) -> FloatArray:
     """Statistics of ``rows``, (T, 32) float64, once for all rules; not to be written into."""
     key = ("gathered", id(rows))
