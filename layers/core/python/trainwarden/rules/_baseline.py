@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from trainwarden.model import Collection, Need, Observation
+from trainwarden.model import Need, Observation
 from trainwarden.rules._facts import fact
 from trainwarden.stats.derived import column
 
-_LABELS = Need(Collection.LABELS.value, "variance")
+_LABELS = Need("labels", "variance")
 _HALF, _ROUNDING = 0.5, 0.01
 _UNDER_ENTROPY, _UNDER_GUESS = 0.99, 0.9
 _ANSWERED = 0.2  # share of right answers above chance

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
-from trainwarden.model import Collection, FloatArray, IntArray, Layout, Mode, Observation
+from trainwarden.model import FloatArray, IntArray, Layout, Mode, Observation
 from trainwarden.rules._facts import owners
 from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX, Flag
@@ -51,7 +51,7 @@ def _grouped(obs: Observation, collection: str, *, last: bool) -> Mapping[str, F
 
 def batches(obs: Observation) -> Mapping[str, Facts]:
     """Facts of the batch's inputs and outputs by tensor name: ``input/0`` → ``mean`` → value."""
-    return _grouped(obs, Collection.BATCH.value, last=True)
+    return _grouped(obs, "batch", last=True)
 
 
 def inputs(obs: Observation) -> Mapping[str, Facts]:
@@ -68,7 +68,7 @@ def inputs(obs: Observation) -> Mapping[str, Facts]:
 
 def objectives(obs: Observation) -> Mapping[str, Facts]:
     """Facts by loss function: ``cross_entropy`` → ``classes`` → value."""
-    return _grouped(obs, Collection.OBJECTIVE.value, last=False)
+    return _grouped(obs, "objective", last=False)
 
 
 def classifier(obs: Observation) -> Facts:
@@ -240,7 +240,7 @@ def entrance(layout: Layout) -> Entrance:
 def _entrance(layout: Layout) -> Entrance:
     modules: dict[str, list[int]] = {}
     for row, tensor in enumerate(layout.tensors):
-        if tensor.depth >= 0 and tensor.module and tensor.collection != Collection.GRADIENTS.value:
+        if tensor.depth >= 0 and tensor.module and tensor.collection != "gradients":
             modules.setdefault(tensor.module, []).append(row)
     inner = {m for m in modules if not any(o.startswith(f"{m}.") for o in modules)}
     ordered = sorted(inner, key=lambda m: min(layout.tensors[r].depth for r in modules[m]))
@@ -266,7 +266,7 @@ def _entry(layout: Layout, module: str, rows: list[int]) -> Entry | None:
         return None
     for row in rows:
         one = layout.tensors[row]
-        if one.collection == Collection.BIASES.value and one.shape == shape[:1]:
+        if one.collection == "biases" and one.shape == shape[:1]:
             weight = row_of.get(f"gradient/{layout.names[matrix]}", -1)
             bias = row_of.get(f"gradient/{one.name}", -1)
             if weight >= 0 and bias >= 0:
@@ -299,7 +299,7 @@ def reaching(obs: Observation, name: str) -> float | None:
     if first and first[0].weight >= 0:
         size = scale_seen(obs, first[0])
         return None if math.isnan(size) else size
-    rows = rows_of(obs, Collection.ACTIVATIONS.value)[:1].tolist()
+    rows = rows_of(obs, "activations")[:1].tolist()
     if not rows:
         return None
     saturated = value(obs, rows[0], "saturated_fraction")

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from trainwarden.model import Collection, FloatArray, IntArray, Mode, Observation
+from trainwarden.model import FloatArray, IntArray, Mode, Observation
 from trainwarden.rules._selection import clean, gathered, here, weight_matrices
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
@@ -60,7 +60,7 @@ def gradient_norm(obs: Observation) -> float:
     """
 
     def make(obs: Observation) -> float:
-        rows = obs.captured(Collection.GRADIENTS.value)
+        rows = obs.captured("gradients")
         if not rows.size or infinite_gradients(obs):
             return math.nan
         stats = obs.stats
@@ -80,7 +80,7 @@ def infinite_gradients(obs: Observation) -> bool:
     def make(obs: Observation) -> bool:
         if clean(obs):
             return False
-        rows = obs.captured(Collection.GRADIENTS.value)
+        rows = obs.captured("gradients")
         return bool(rows.size) and bool(gathered(obs, rows)[:, 1:4].any())
 
     return _once(obs, "motion: infinite gradients", make)
@@ -101,7 +101,7 @@ def skipped(obs: Observation) -> bool:
     def make(obs: Observation) -> bool:
         if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
             return True
-        rows = obs.captured(Collection.GRADIENTS.value)
+        rows = obs.captured("gradients")
         return bool(rows.size) and bool(int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED)
 
     return _once(obs, "motion: skipped", make)
@@ -145,7 +145,7 @@ def classes(obs: Observation) -> float:
 
 def unusual_input(obs: Observation) -> bool:
     """Say whether an input of floats is far from standardised: its RMS is above 5."""
-    rows = obs.captured(Collection.INPUTS.value)
+    rows = obs.captured("inputs")
     floats = [int(r) for r in rows if obs.layout.tensors[int(r)].dtype.startswith(("float", "bf"))]
     return bool(floats) and bool(np.any(STATISTICS["rms"].compute(obs.stats[floats]) > _INPUT))
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
-from trainwarden.model import Collection, Observation
+from trainwarden.model import Observation
 
 RANK, LOSS = "order@", "loss@"
 _GROWTH = 10.0  # times the median of the losses before: it grew before it broke
 _OPERATIONS = {"operation": "forward", "loss_operation": "loss", "data": "nan_input"}
 _COLLECTIONS: Mapping[str, str] = {
-    Collection.WEIGHTS.value: "weights",
-    Collection.BIASES.value: "weights",
-    Collection.BUFFERS.value: "weights",
-    Collection.INPUTS.value: "nan_input",
-    Collection.LABELS.value: "nan_input",
-    Collection.GRADIENTS.value: "backward",
+    "weights": "weights",
+    "biases": "weights",
+    "buffers": "weights",
+    "inputs": "nan_input",
+    "labels": "nan_input",
+    "gradients": "backward",
 }
 
 _REMEDIES: Mapping[str, tuple[str, ...]] = {
@@ -71,7 +71,7 @@ class Origin(NamedTuple):
 
 def origin(obs: Observation, name: str, *, ranked: bool = True) -> Origin:
     """Return where it began, if ``ranked`` as the hook found it; else ``name`` is the first."""
-    history = obs.scalars.get(Collection.HISTORY.value, {}) if ranked else {}
+    history = obs.scalars.get("history", {}) if ranked else {}
     ranks = {key[len(RANK) :]: rank for key, rank in history.items() if key.startswith(RANK)}
     order = tuple(sorted(ranks, key=lambda tensor: (ranks[tensor], tensor)))
     first = order[0] if order else name
@@ -89,7 +89,7 @@ def origin(obs: Observation, name: str, *, ranked: bool = True) -> Origin:
 
 def losses_before(obs: Observation) -> list[tuple[int, float]]:
     """Return step and loss of the last steps before the first loss that is not finite."""
-    history = obs.scalars.get(Collection.HISTORY.value, {})
+    history = obs.scalars.get("history", {})
     steps = sorted(
         (int(key[len(LOSS) :]), value)
         for key, value in history.items()
@@ -113,7 +113,7 @@ def grew(losses: list[tuple[int, float]]) -> bool:
 
 def first_step(obs: Observation) -> int:
     """Return the step of the first loss that is not finite, or this one's."""
-    found = obs.scalars.get(Collection.WINDOW.value, {}).get("nonfinite_step", math.nan)
+    found = obs.scalars.get("window", {}).get("nonfinite_step", math.nan)
     return int(found) if 0 <= found <= obs.step else obs.step
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from trainwarden.model import Collection, IntArray, Layout, Observation
+from trainwarden.model import IntArray, Layout, Observation
 from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX
 
@@ -62,7 +62,7 @@ def output_activation(obs: Observation) -> Bounded | None:
         return None
     row = int(rows[-1])
     ends = obs.stats[row, _MIN], obs.stats[row, _MAX]
-    outputs = obs.captured(Collection.OUTPUTS.value)
+    outputs = obs.captured("outputs")
     if not any((obs.stats[o, _MIN], obs.stats[o, _MAX]) == ends for o in outputs.tolist()):
         return None
     kind = obs.layout.tensors[row].kind
@@ -73,7 +73,7 @@ def _last(layout: Layout) -> IntArray:
     """Rows of bounded activations behind all weights; the deepest one is last."""
     tensors = layout.tensors
     deepest = max((t.depth for t in tensors if t.collection in {"weights", "biases"}), default=-1)
-    rows = layout.rows(Collection.ACTIVATIONS.value)
+    rows = layout.rows("activations")
     behind = sorted(
         (tensors[row].depth, row) for row in rows.tolist() if tensors[row].depth > deepest
     )

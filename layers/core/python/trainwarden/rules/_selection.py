@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trainwarden.model import Collection, FloatArray, IntArray, Layout, Observation
+from trainwarden.model import FloatArray, IntArray, Layout, Observation
 from trainwarden.stats.derived import STATISTICS
 
 T = TypeVar("T")
@@ -60,12 +60,12 @@ def weight_matrices(layout: Layout) -> IntArray:
     Embedding tables get gradients in the rows of the batch's tokens only; scales and shifts of
     normalisation layers follow other laws than matrices.
     """
-    return _matrices(layout, Collection.WEIGHTS.value)
+    return _matrices(layout, "weights")
 
 
 def gradient_matrices(layout: Layout) -> IntArray:
     """Gradients of the weight matrices, from input to output."""
-    return _matrices(layout, Collection.GRADIENTS.value)
+    return _matrices(layout, "gradients")
 
 
 def _matrices(layout: Layout, collection: str) -> IntArray:

@@ -33,7 +33,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     IntArray,
     Json,
@@ -99,7 +98,7 @@ class AllZero(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Gradients of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured(Collection.GRADIENTS.value).size > 0
+        return obs.mode is Mode.TRAIN and obs.captured("gradients").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the streak of each tensor that is all zeros."""
@@ -108,8 +107,8 @@ class AllZero(CheckedRule[Json]):
         if obs.mode is not Mode.TRAIN or skipped(obs):
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}
-        full = (obs.stats[:, _ZERO] >= obs.stats[:, 0]) & (obs.stats[:, 0] > 0)
-        zero = [*_gradients(obs), *_activations(obs)] if full.any() else []
+        full = np.count_nonzero(obs.stats[:, _ZERO] >= obs.stats[:, 0])  # empty ones, too
+        zero = [*_gradients(obs), *_activations(obs)] if full else []
         if not zero and not state["zero"]:
             return state, ()
         fallen = fall(state["loss"])
@@ -178,4 +177,4 @@ def _activations(obs: Observation) -> list[int]:
 
 
 def _activation_rows(layout: Layout) -> IntArray:
-    return layout.rows(Collection.ACTIVATIONS.value)
+    return layout.rows("activations")

@@ -38,7 +38,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -51,6 +50,7 @@ from trainwarden.model import (
 from trainwarden.rules import _batch, _progress
 from trainwarden.rules._batch import Facts, fact
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._selection import clean
 from trainwarden.stats.catalog import INDEX
 
 _FINGERPRINT = [INDEX["fp_xor"], INDEX["fp_sum"]]
@@ -100,7 +100,7 @@ class BadInput(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """The row of an input at a training step."""
-        return _batch.trains(obs) and obs.captured(Collection.INPUTS.value).size > 0
+        return _batch.trains(obs) and obs.captured("inputs").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge the inputs of one step, or what a validation pass says of them."""
@@ -138,7 +138,9 @@ class BadInput(CheckedRule[Json]):
     def _non_finite(self, state: Json, obs: Observation) -> Finding | None:
         if "non_finite" in state["told"]:
             return None
-        rows = _batch.rows_of(obs, Collection.INPUTS.value)
+        if clean(obs):
+            return _entered(obs)
+        rows = _batch.rows_of(obs, "inputs")
         counts = obs.stats[rows][:, _NONFINITE].sum(axis=1)
         if not counts.any():
             return _entered(obs)
@@ -274,8 +276,10 @@ def _differ(state: Json) -> bool:
 
 def _entered(obs: Observation) -> Finding | None:
     """Tell of data that was the first to be non-finite at a step whose inputs were not saved."""
-    history = obs.scalars.get(Collection.HISTORY.value)
-    ranks = {n: r for n, r in (history or {}).items() if n.startswith(_ORDER)}
+    history = obs.scalars.get("history")
+    if not history:
+        return None
+    ranks = {n: r for n, r in history.items() if n.startswith(_ORDER)}
     first = min(ranks, key=lambda name: ranks[name], default="")
     if not first.startswith(_DATA) or not _suffers(obs):
         return None
@@ -286,12 +290,12 @@ def _entered(obs: Observation) -> Finding | None:
 
 
 def _suffers(obs: Observation) -> bool:
-    losses = obs.scalars.get(Collection.LOSSES.value, {})
+    losses = obs.scalars.get("losses", {})
     if any(not math.isfinite(v) for v in losses.values()):
         return True
-    if fact(obs.scalars.get(Collection.WINDOW.value, {}), "nonfinite_losses") > 0:
+    if fact(obs.scalars.get("window", {}), "nonfinite_losses") > 0:
         return True
-    rows = _batch.rows_of(obs, Collection.OUTPUTS.value)
+    rows = _batch.rows_of(obs, "outputs")
     return bool((obs.stats[rows][:, _NONFINITE].sum(axis=1) > 0).any())
 
 

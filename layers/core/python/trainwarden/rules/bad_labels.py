@@ -37,7 +37,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -98,7 +97,7 @@ class BadLabels(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge the targets of one step, or a validation pass."""
-        if Collection.OBJECTIVE.value not in obs.scalars or obs.mode not in {Mode.TRAIN, Mode.EVAL}:
+        if "objective" not in obs.scalars or obs.mode not in {Mode.TRAIN, Mode.EVAL}:
             return state, ()
         found = []
         if obs.mode is Mode.TRAIN:
@@ -118,8 +117,10 @@ class BadLabels(CheckedRule[Json]):
             return None
         for function, facts in sorted(_batch.objectives(obs).items()):
             share = fact(facts, "impossible_targets")
+            if not share > _SHARE:
+                continue
             low, high = fact(facts, "target_min"), fact(facts, "target_max")
-            if not share > _SHARE or not _meaningless(function, facts, obs):
+            if not _meaningless(function, facts, obs):
                 continue
             message = (
                 f"{share:.1%} of the targets of {function} mean nothing to it: "
@@ -132,11 +133,11 @@ class BadLabels(CheckedRule[Json]):
 
     def _constant(self, state: Json, obs: Observation) -> Finding | None:
         label, n, since = state["one"]
+        if "constant_labels" in state["told"] or n < self.samples or obs.step - since < self.steps:
+            return None
         facts = _batch.classifier(obs)
         classes = fact(facts, "classes")
         known = classes >= 2  # noqa: PLR2004 - two classes
-        if "constant_labels" in state["told"] or n < self.samples or obs.step - since < self.steps:
-            return None
         certain = fact(facts, "accuracy") >= _CERTAIN and _batch.answers(obs, classes)
         if not known or not certain or _batch.several_optimizers(obs):
             return None
@@ -180,7 +181,7 @@ def _label(obs: Observation) -> str:
 
 
 def _meaningless(function: str, facts: Facts, obs: Observation) -> bool:
-    losses = obs.scalars.get(Collection.LOSSES.value, {})
+    losses = obs.scalars.get("losses", {})
     if any(not math.isfinite(v) for v in losses.values()):
         return True
     if function.startswith("binary"):

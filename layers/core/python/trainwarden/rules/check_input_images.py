@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-from trainwarden.model import Collection, Finding, Json, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import Facts, fact
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
@@ -78,7 +78,7 @@ class CheckInputImages(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge each image input until it was told."""
-        if not _batch.trains(obs) or Collection.BATCH.value not in obs.scalars:
+        if not _batch.trains(obs) or "batch" not in obs.scalars:
             return state, ()
         seen, told, found = dict(state["seen"]), list(state["told"]), []
         for name, facts in self._images(obs).items():

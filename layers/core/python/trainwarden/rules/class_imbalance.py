@@ -49,7 +49,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -128,7 +127,7 @@ class ClassImbalance(CheckedRule[Json]):
         if obs.mode is Mode.EVAL or not obs.labels:
             return state, ()
         plain = self.threshold_misprediction is not None
-        if not plain and obs.scalars.get(Collection.LABELS.value, {}).get("weighted", 0.0) > 0:
+        if not plain and obs.scalars.get("labels", {}).get("weighted", 0.0) > 0:
             return state, ()
         counts, found = dict(state), []
         for name, step in _batch.labels(obs).items():

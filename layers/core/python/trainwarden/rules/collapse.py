@@ -38,7 +38,6 @@ from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -53,7 +52,7 @@ from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.stats.derived import column
 
-RMS = Need(Collection.OUTPUTS.value, "rms")
+RMS = Need("outputs", "rms")
 _COSINE, _SPREAD, _OUTPUT = "output/0.cosine", "output/0.batch_spread", "output/0"
 _KEPT = 5
 _SMALLER, _MUCH_SMALLER, _GROWN, _TRIVIAL = 0.5, 0.2, 10.0, 0.9
@@ -92,9 +91,9 @@ class Collapse(CheckedRule[Json]):
         Severity.WARNING,
         Tier.EVIDENCE,
         (
-            Need(Collection.BATCH.value, "value"),
-            Need(Collection.LOSSES.value, "value"),
-            Need(Collection.OBJECTIVE.value, "value"),
+            Need("batch", "value"),
+            Need("losses", "value"),
+            Need("objective", "value"),
             RMS,
         ),
         (
@@ -123,7 +122,7 @@ class Collapse(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which the outputs of a batch were compared."""
-        return obs.mode is Mode.TRAIN and _SPREAD in obs.scalars.get(Collection.BATCH.value, {})
+        return obs.mode is Mode.TRAIN and _SPREAD in obs.scalars.get("batch", {})
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Compare how alike outputs are with how alike they were."""

@@ -185,7 +185,9 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
     batch = {label: int(n) for label, n in sorted(obs.labels[name].items()) if label >= 0 and n > 0}
     size, counts, pure = sum(batch.values()), dict(old["n"]), dict(old["pure"])
     for label, n in batch.items():
-        key = str(label) if str(label) in counts or len(counts) < _KEPT else "rest"
+        key = str(label)
+        if key not in counts and len(counts) >= _KEPT:
+            key = "rest"
         counts[key] = counts.get(key, 0) + n
     step, low, high = old["last"]
     pairs, stayed = old["pairs"], old["stayed"]
@@ -225,10 +227,12 @@ def _neighbours(
 
 
 def _one_class(kept: Json, obs: Observation, name: str) -> Finding | None:
-    (label, n), *others = kept["n"].items()
+    if len(kept["n"]) > 1:
+        return None
+    ((label, n),) = kept["n"].items()
     facts, loss = _batch.classifier(obs), main_loss(obs)
     classes = fact(facts, "classes")
-    if others or n < _ONE_CLASS or not 3 <= classes <= 1000 or loss is None:  # noqa: PLR2004 - see above
+    if n < _ONE_CLASS or not 3 <= classes <= 1000 or loss is None:  # noqa: PLR2004 - see above
         return None
     certain = fact(facts, "accuracy") >= _CERTAIN and loss[1] <= _LOW * math.log(classes)
     if not certain or not _batch.answers(obs, classes):

@@ -38,7 +38,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -128,16 +127,19 @@ class DeadRelu(CheckedRule[Json]):
 
     def _suspects(self, obs: Observation) -> list[str]:
         """Layers in which too many channels are inactive at this very step."""
-        rows = here(obs, obs.layout.rows(Collection.ACTIVATIONS.value))
+        rows = here(obs, obs.layout.rows("activations"))
         if self.threshold_inactivity > 0:  # whatever collection it was recorded in
             known = obs.layout.row_of
             rows = np.array([known[n] for n in obs.channels if n in known], dtype=np.int64)
-        stats = obs.stats[rows]
-        ill = stats[:, _NAN] == 0
+        stats = obs.stats
         if self.threshold_inactivity == 0:
             # the dead of a window are dead at each of its steps: most layers are cleared here
-            ill &= ~(stats[:, _DEAD] * 100.0 <= stats[:, _CHANNELS] * self.threshold_layer)
-        rows = rows[ill]
+            enough = stats[:, _CHANNELS][rows] * self.threshold_layer
+            ill = ~(stats[:, _DEAD][rows] * 100.0 <= enough)
+            if not np.count_nonzero(ill):
+                return []
+            rows = rows[ill]
+        rows = rows[stats[:, _NAN][rows] == 0]
         if self.tensor_regex:
             rows = rows[np.isin(rows, matching(obs.layout, (), self.tensor_regex))]
         names = (obs.layout.names[row] for row in rows.tolist())

@@ -44,7 +44,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -121,7 +120,7 @@ class ExplodingGradient(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Gradients of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured(Collection.GRADIENTS.value).size > 0
+        return obs.mode is Mode.TRAIN and obs.captured("gradients").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow the norm; say once that it exploded, or that it had before all became NaN."""
@@ -149,6 +148,8 @@ class ExplodingGradient(CheckedRule[Json]):
         loss = main_loss(obs)
         if not state["base"] or loss is None or not state["loss"]["first"]:
             return None
+        if norm < self.growth * min(state["base"]):
+            return None
         base, first = median(state["base"]), median(state["loss"]["first"])
         risen = first > 0 and loss[1] > self.max_rise * first
         if norm < self.growth * base or not risen or several_optimizers(obs):
@@ -163,7 +164,7 @@ class ExplodingGradient(CheckedRule[Json]):
         return Finding(obs.step, "", norm, self.growth * base, message, since, evidence)
 
     def _steep(self, obs: Observation, norm: float) -> Finding | None:
-        loss, rows = main_loss(obs), obs.captured(Collection.WEIGHTS.value)
+        loss, rows = main_loss(obs), obs.captured("weights")
         if loss is None or loss[1] <= 0 or not rows.size or several_optimizers(obs):
             return None
         size = float(np.linalg.norm(measured(obs, rows, "l2")))

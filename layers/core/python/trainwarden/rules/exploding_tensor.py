@@ -48,7 +48,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     IntArray,
     Json,
@@ -62,22 +61,23 @@ from trainwarden.model import (
 )
 from trainwarden.rules import _origin
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._selection import matching, once
+from trainwarden.rules._selection import clean, matching, once
 from trainwarden.stats.catalog import INDEX, Flag
 
 LOSSES = Need("losses", "value")
 _STAGES = {
-    Collection.WEIGHTS.value: 0,
-    Collection.BIASES.value: 0,
-    Collection.INPUTS.value: 1,
-    Collection.LABELS.value: 1,
-    Collection.ACTIVATIONS.value: 2,
+    "weights": 0,
+    "biases": 0,
+    "inputs": 1,
+    "labels": 1,
+    "activations": 2,
     "activation_inputs": 2,
     "module_outputs": 2,
-    Collection.OUTPUTS.value: 3,
-    Collection.GRADIENTS.value: 5,
+    "outputs": 3,
+    "gradients": 5,
 }
 _LOSS_STAGE, _OTHER_STAGE = 4, 6
+_NONE: IntArray = np.empty(0, dtype=np.int64)
 _STRICT = frozenset({0, 5})  # stages whose values reach the weights
 _NAN, _PINF, _NINF, _FLAGS = (INDEX[c] for c in ("n_nan", "n_pinf", "n_ninf", "flags"))
 
@@ -143,11 +143,10 @@ class ExplodingTensor(CheckedRule[Json]):
         """GradScaler skipped the step, said by a scalar or by a flag of the gradients' rows."""
         if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
             return True
-        rows = obs.layout.rows(Collection.GRADIENTS.value)
-        rows = rows[rows < obs.stats.shape[0]]
-        if not rows.size:
+        rows = obs.layout.rows("gradients")
+        if not rows.size or (first := int(rows[0])) >= obs.stats.shape[0]:
             return False
-        flags = obs.stats[rows[0], _FLAGS]
+        flags = obs.stats.item(first, _FLAGS)
         return not math.isnan(flags) and bool(int(flags) & Flag.SKIPPED)
 
     def _bad_losses(self, obs: Observation) -> list[tuple[str, float]]:
@@ -162,6 +161,8 @@ class ExplodingTensor(CheckedRule[Json]):
 
     def _bad_rows(self, obs: Observation, *, skipped: bool) -> IntArray:
         """Rows with non-finite elements that matter, in the order of computation."""
+        if clean(obs):
+            return _NONE
         counts = obs.stats[:, _NAN]
         if not self.only_nan:
             counts = counts + obs.stats[:, _PINF] + obs.stats[:, _NINF]
@@ -173,7 +174,7 @@ class ExplodingTensor(CheckedRule[Json]):
             rows = rows[np.isin(rows, wanted)]
         order, stage = once(obs.layout, "order of computation", _order)
         if skipped:
-            rows = rows[stage[rows] != _STAGES[Collection.GRADIENTS.value]]
+            rows = rows[stage[rows] != _STAGES["gradients"]]
         if not self._narrowed() and not self.everything:
             rows = self._that_matter(obs, rows, stage)
         ranked: IntArray = rows[np.argsort(order[rows], kind="stable")]
@@ -185,8 +186,8 @@ class ExplodingTensor(CheckedRule[Json]):
         rows, strict = rows[strict | ~masks], strict[strict | ~masks]
         if strict.any() or self._bad_losses(obs):
             return rows
-        judged = obs.layout.rows(Collection.GRADIENTS.value)
-        seen = judged.size > 0 and obs.captured(Collection.GRADIENTS.value).size > 0
+        judged = obs.layout.rows("gradients")
+        seen = judged.size > 0 and obs.captured("gradients").size > 0
         return rows[:0] if seen or obs.scalars.get("losses") else rows
 
     def _found(
@@ -264,7 +265,7 @@ def _order(layout: Layout) -> tuple[IntArray, IntArray]:
         dtype=np.int64,
     )
     depth = np.array([t.depth for t in layout.tensors], dtype=np.int64)
-    signed = np.where(stage == _STAGES[Collection.GRADIENTS.value], -depth, depth)
+    signed = np.where(stage == _STAGES["gradients"], -depth, depth)
     order = np.empty(len(layout.tensors), dtype=np.int64)
     order[np.lexsort((np.arange(len(order)), signed, stage))] = np.arange(len(order))
     return order, stage

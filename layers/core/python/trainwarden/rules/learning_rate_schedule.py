@@ -245,9 +245,10 @@ class LearningRateSchedule(CheckedRule[Json]):
         if state["best"] is None or state["rate"] < state["peak"]:
             return None
         lowest, rate, step = state["best"]
+        if not state["rate"] >= _GROWN * rate > 0:
+            return None
         start, level = median(state["first"]), median(state["last"])
-        grown = state["rate"] >= _GROWN * rate > 0
-        if not grown or level < _ABOVE * start or obs.step - step < _LEAST_STEPS:
+        if level < _ABOVE * start or obs.step - step < _LEAST_STEPS:
             return None
         message = (
             f"the learning rate has grown from {rate:.3g} at step {step}, where the loss was "
@@ -256,9 +257,11 @@ class LearningRateSchedule(CheckedRule[Json]):
         return step, level, _ABOVE * start, message
 
     def _no_warmup(self, state: Json, obs: Observation) -> _Told | None:
-        start, level, steps = state["first"][0], median(state["last"]), obs.step - state["origin"]
-        full = state["full"] >= 0.99 * state["peak"] * steps
-        if not full or steps < self.patience or level < _STILL * start:
+        start, steps = state["first"][0], obs.step - state["origin"]
+        if steps < self.patience or not state["full"] >= 0.99 * state["peak"] * steps:
+            return None
+        level = median(state["last"])
+        if level < _STILL * start:
             return None
         rose = state["top"][0] >= _OVERSHOOT * start and needs_warmup(obs, NORMALISED)
         rests = steps >= _WASTED and 2 * (state["best"][2] - state["origin"]) <= steps
@@ -275,9 +278,10 @@ class LearningRateSchedule(CheckedRule[Json]):
         return state["origin"], value, limit, message
 
     def _cycle(self, state: Json, obs: Observation) -> _Told | None:
-        start, level, highest = median(state["first"][:1]), median(state["last"]), state["top"][1]
+        start, highest = state["first"][0], state["top"][1]
         if state["turn"][1] < _TURNS or highest < _THROWN * start or not classes(obs):
             return None
+        level = median(state["last"])
         if level < _UNLEARNED * start:
             return None
         message = (

@@ -60,6 +60,7 @@ from trainwarden.rules._motion import (
     skipped,
     trains,
     update_ratios,
+    violent,
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, follow, main_loss
@@ -116,12 +117,13 @@ class LearningRateTooHigh(CheckedRule[Json]):
         if obs.step - at > self.within:
             return {**self.start(), "told": True}, ()
         first = state["loss"]["first"]
-        start = median(first) if first else math.nan
         gap = max(1, obs.step - state["last"]) if state["last"] >= 0 else 1
         state = {**state, "at": at, "last": obs.step, "loss": follow(state["loss"], obs)}
         if first and first[0] <= 0:
             return {**state, "told": True}, ()
-        ratio = _typical(update_ratios(obs)) / gap if _own(state["norms"]) else math.nan
+        ratio = math.nan
+        if _own(state["norms"]) and violent(obs, self.max_ratio * gap):
+            ratio = _typical(update_ratios(obs)) / gap
         state["norms"] = _norms(state["norms"], obs)
         loss = main_loss(obs)
         value = math.inf if loss is None and bad_loss(obs) else (loss[1] if loss else math.nan)
@@ -135,16 +137,16 @@ class LearningRateTooHigh(CheckedRule[Json]):
                 "calm": 0,
             }
         else:
-            state = {**state, "calm": state["calm"] + 1}
+            state["calm"] += 1
+        if not state["violent"]:
+            return state, ()
         kind = self._kind(state, _first(first, value), value, obs)
         if not kind or several_optimizers(obs):
             return state, ()
-        finding = self._finding(state, obs, kind, (_first(first, start), value))
+        finding = self._finding(state, obs, kind, (_first(first, math.nan), value))
         return {**state, "told": True}, [finding]
 
     def _kind(self, state: Json, start: float, value: float, obs: Observation) -> str:
-        if not state["violent"]:
-            return ""
         if value > self.max_rise * start and state["calm"] < _RECENT:
             return "diverged"
         if state["worse"] >= self.patience:

@@ -47,7 +47,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -127,9 +126,9 @@ class LossMisuse(CheckedRule[Json]):
         Severity.ERROR,
         Tier.CRITICAL,
         (
-            Need(Collection.OBJECTIVE.value, "value"),
-            Need(Collection.LOSSES.value, "value"),
-            Need(Collection.ACTIVATIONS.value, "range"),
+            Need("objective", "value"),
+            Need("losses", "value"),
+            Need("activations", "range"),
         ),
         ("Give the loss what its documentation asks for: raw scores, logarithms, equal shapes.",),
         "capture the collection objective; trainwarden.watch() does so by default",
@@ -161,7 +160,7 @@ class LossMisuse(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which a loss function was seen at work."""
-        return obs.mode is Mode.TRAIN and bool(obs.scalars.get(Collection.OBJECTIVE.value))
+        return obs.mode is Mode.TRAIN and bool(obs.scalars.get("objective"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at what each function was given; tell each kind once."""

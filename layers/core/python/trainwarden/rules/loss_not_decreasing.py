@@ -137,7 +137,7 @@ class LossNotDecreasing(CheckedRule[Json]):
         if self.num_steps is not None or self.diff_percent is not None:
             return self._sagemaker(state, obs)
         loss = main_loss(obs, self.tensor_regex)
-        if loss is None or obs.mode.value != (self.mode or "TRAIN") or state["told"]:
+        if loss is None or obs.mode != (self.mode or "TRAIN") or state["told"]:
             return state, ()
         state = self._follow(state, obs, loss[1])
         found = self._judge(state, obs, loss[0])
@@ -193,7 +193,7 @@ class LossNotDecreasing(CheckedRule[Json]):
         steps = obs.step - max(0, state["at"], state["origin"])
         if steps < self.min_steps or several_optimizers(obs) or adversary(obs):
             return None
-        if self._fell(state["first"], state["best"]):
+        if state["best"] is not None and state["best"] < (1 - _ONCE_LOWER) * start:
             guess = trivial_loss(obs)
             if not guess or recent < _GUESS * guess:
                 return None

@@ -47,7 +47,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     IntArray,
     Json,
@@ -201,7 +200,7 @@ class LowPrecision(CheckedRule[Json]):
     def _overflow(self, count: int, obs: Observation) -> tuple[int, Finding | None]:
         rows = here(obs, once(obs.layout, "fp16 activations", _fp16_activations))
         infinite = rows[(obs.stats[rows, 2:4] > 0).any(axis=1)]
-        weights = obs.captured(Collection.WEIGHTS.value)
+        weights = obs.captured("weights")
         sound = bool(weights.size) and not obs.stats[weights, 1:4].any()
         if not infinite.size or not sound or not (bad_loss(obs) or infinite_gradients(obs)):
             return 0, None
@@ -314,7 +313,7 @@ def _low_matrices(layout: Layout) -> IntArray:
 
 
 def _fp16_activations(layout: Layout) -> IntArray:
-    rows = layout.rows(Collection.ACTIVATIONS.value)
+    rows = layout.rows("activations")
     return rows[np.array([layout.tensors[int(r)].dtype == _FP16 for r in rows], dtype=np.bool_)]
 
 

@@ -44,7 +44,6 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwarden.model import (
-    Collection,
     Finding,
     IntArray,
     Json,
@@ -100,8 +99,8 @@ class MissingGradient(CheckedRule[Json]):
         Severity.ERROR,
         Tier.CRITICAL,
         (
-            Need(Collection.WEIGHTS.value, "abs_max"),
-            Need(Collection.GRADIENTS.value, "abs_max"),
+            Need("weights", "abs_max"),
+            Need("gradients", "abs_max"),
             Need("loop", "value"),
             Need("losses", "value"),
         ),
@@ -139,7 +138,7 @@ class MissingGradient(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured(Collection.WEIGHTS.value).size > 0
+        return obs.mode is Mode.TRAIN and obs.captured("weights").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend what is missing; tell the first kind that lasted."""
@@ -218,7 +217,7 @@ def _executed(layout: Layout) -> IntArray:
     def make(layout: Layout) -> IntArray:
         found = [
             (layout.tensors[row].depth, row)
-            for row in layout.rows(Collection.WEIGHTS.value).tolist()
+            for row in layout.rows("weights").tolist()
             if layout.tensors[row].trainable
             and len(layout.tensors[row].shape) > 1
             and layout.tensors[row].depth >= 0
@@ -254,7 +253,7 @@ def _wanted(obs: Observation) -> set[int]:
         counts = {int(c) for c in classes if math.isfinite(c)}
         return counts | {1} if _BINARY in counts else counts  # two classes may be one logit
     labels = [found for name, found in obs.labels.items() if name.startswith("label")]
-    put_out = [obs.layout.tensors[row] for row in obs.captured(Collection.OUTPUTS.value).tolist()]
+    put_out = [obs.layout.tensors[row] for row in obs.captured("outputs").tolist()]
     if any(len(found) > 1 for found in labels) and put_out:
         return {side for tensor in put_out for side in tensor.shape}
     return set()
@@ -262,9 +261,7 @@ def _wanted(obs: Observation) -> set[int]:
 
 def _last_is_frozen(layout: Layout) -> int:
     """Row of the last matrix if it is frozen and nothing after or around it is trainable."""
-    weights = [
-        (layout.tensors[row].depth, row) for row in layout.rows(Collection.WEIGHTS.value).tolist()
-    ]
+    weights = [(layout.tensors[row].depth, row) for row in layout.rows("weights").tolist()]
     matrices = [
         (depth, row) for depth, row in weights if depth >= 0 and len(layout.tensors[row].shape) > 1
     ]
@@ -274,7 +271,7 @@ def _last_is_frozen(layout: Layout) -> int:
     last: int = row
     head = layout.tensors[row]
     trained = [layout.tensors[other] for _, other in weights if layout.tensors[other].trainable]
-    biases = layout.rows(Collection.BIASES.value).tolist()
+    biases = layout.rows("biases").tolist()
     at_work = bool(trained) or any(layout.tensors[other].trainable for other in biases)
     if head.trainable or head.kind.startswith("Embedding") or not at_work:
         return -1

@@ -258,8 +258,8 @@ class OptimizerNotStepping(CheckedRule[Json]):
 
 def _weights(obs: Observation) -> _Weights:
     rows = here(obs, weight_matrices(obs.layout))
-    change = obs.stats[rows, _CHANGE]
-    return _Weights(obs, rows, change, bool((change > 0).any()))
+    change = obs.stats[:, _CHANGE][rows]
+    return _Weights(obs, rows, change, bool(np.count_nonzero(change > 0)))
 
 
 def _head_rests(weights: _Weights) -> bool:

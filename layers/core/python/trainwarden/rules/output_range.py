@@ -38,7 +38,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -70,10 +69,10 @@ class OutputRange(CheckedRule[Json]):
         Severity.WARNING,
         Tier.CRITICAL,
         (
-            Need(Collection.OBJECTIVE.value, "value"),
-            Need(Collection.LOSSES.value, "value"),
-            Need(Collection.ACTIVATIONS.value, "range"),
-            Need(Collection.OUTPUTS.value, "range"),
+            Need("objective", "value"),
+            Need("losses", "value"),
+            Need("activations", "range"),
+            Need("outputs", "range"),
         ),
         (
             "Take the activation out of the model's end: a regression has a linear output.",
@@ -109,7 +108,7 @@ class OutputRange(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which a loss function was seen at work."""
-        return obs.mode is Mode.TRAIN and bool(obs.scalars.get(Collection.OBJECTIVE.value))
+        return obs.mode is Mode.TRAIN and bool(obs.scalars.get("objective"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Hold the range of the targets against that of the output."""

@@ -50,7 +50,7 @@ from trainwarden.model import (
 from trainwarden.rules._facts import fact, functions, rounded, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
-from trainwarden.rules._selection import here, weight_matrices
+from trainwarden.rules._selection import clean, here, weight_matrices
 from trainwarden.stats.catalog import INDEX
 
 _SHIFT, _D, _D2 = INDEX["shift"], INDEX["sum_d"], INDEX["sum_d2"]
@@ -144,7 +144,7 @@ class OverRegularization(CheckedRule[Json]):
         }  # fmt: skip
         share = size / state["size"] if state["size"] else math.nan
         kept = suspicions(state["kept"], obs.step, self._kinds(obs, state, share))
-        state = {**state, "kept": kept}
+        state["kept"] = kept
         for suspect, (since, count) in kept.items():
             kind = suspect.partition(" ")[0]
             least = _DROPOUT_STEPS if kind == "dropout" else self.min_steps
@@ -187,10 +187,11 @@ class OverRegularization(CheckedRule[Json]):
 def _size(obs: Observation) -> float:
     """L2 norm of all trainable matrices; NaN if it is not known, or some are not finite."""
     rows = here(obs, weight_matrices(obs.layout))
-    if not rows.size or obs.stats[rows, 1:4].any():
+    stats = obs.stats
+    if not rows.size or not (clean(obs) or not stats[rows, 1:4].any()):
         return math.nan
-    shift, linear, n = (obs.stats[rows, c] for c in (_SHIFT, _D, 0))
-    total = float(obs.stats[rows, _D2].sum() + shift @ (2 * linear + shift * n))
+    shift, linear, n = stats[:, _SHIFT][rows], stats[:, _D][rows], stats[:, 0][rows]
+    total = float(stats[:, _D2][rows].sum() + shift @ (2 * linear + shift * n))
     return math.sqrt(total) if 0 <= total < math.inf else math.nan
 
 

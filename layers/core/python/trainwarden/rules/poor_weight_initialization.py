@@ -50,7 +50,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     FloatArray,
     IntArray,
@@ -142,7 +141,7 @@ class PoorWeightInitialization(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured(Collection.WEIGHTS.value).size > 0
+        return obs.mode is Mode.TRAIN and obs.captured("weights").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at the first weights; wait until the loss says whether they hurt."""
@@ -271,7 +270,7 @@ class PoorWeightInitialization(CheckedRule[Json]):
         return Finding(obs.step, name, ratio, limit, message, obs.step)
 
     def _narrow(self, obs: Observation) -> Finding | None:
-        rows = obs.captured(Collection.GRADIENTS.value)
+        rows = obs.captured("gradients")
         ranges = STATISTICS["range"].compute(obs.stats[rows])
         low = ranges < self.distribution_range
         if not low.any():
@@ -298,7 +297,7 @@ def _roots(layout: Layout) -> FloatArray:
 
 def _signal(obs: Observation) -> tuple[float, str]:
     """RMS of the last activation over that of the first, and the last's name; NaN if unknown."""
-    rows = obs.captured(Collection.ACTIVATIONS.value)  # in the order in which they were computed
+    rows = obs.captured("activations")  # in the order in which they were computed
     if rows.size < _MIN_ACTIVATIONS:
         return math.nan, ""
     values = STATISTICS["rms"].compute(obs.stats[rows])

@@ -48,7 +48,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     IntArray,
     Json,
@@ -121,7 +120,7 @@ class SaturatedActivation(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step with the outputs of activation functions."""
-        return obs.mode is Mode.TRAIN and obs.captured(Collection.ACTIVATIONS.value).size > 0
+        return obs.mode is Mode.TRAIN and obs.captured("activations").size > 0
 
     def _rows(self, obs: Observation) -> IntArray:
         rows = here(obs, once(obs.layout, "saturating layers", _saturating))
@@ -238,7 +237,7 @@ class SaturatedActivation(CheckedRule[Json]):
 
 
 def _saturating(layout: Layout) -> IntArray:
-    rows = layout.rows(Collection.ACTIVATIONS.value)
+    rows = layout.rows("activations")
     judged = [layout.tensors[int(r)].kind in _JUDGED for r in rows]
     return rows[np.array(judged, dtype=np.bool_)]
 

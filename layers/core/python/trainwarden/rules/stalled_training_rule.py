@@ -94,8 +94,9 @@ class StalledTrainingRule(CheckedRule[Json]):
         if obs.step > state["step"]:
             pace = round(gap / (obs.step - state["step"]), 3)
             now["pace"] = [*state["pace"][1 - _KEPT_GAPS :], pace]
-        now["gaps"] = [*state["gaps"][1 - _KEPT_GAPS :], round(gap, 3)]
-        now["longest"] = max(state["longest"], round(gap, 3))
+        rounded = round(gap, 3)
+        now["gaps"] = [*state["gaps"][1 - _KEPT_GAPS :], rounded]
+        now["longest"] = max(state["longest"], rounded)
         least = self.floor if self.threshold is None else self.threshold
         if gap <= least or state["told"] or gap <= self.limit(state):
             return now, ()

@@ -38,7 +38,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     FloatArray,
     IntArray,
@@ -67,6 +66,7 @@ from trainwarden.stats.derived import STATISTICS, finite
 
 WEIGHT = Need("weights", "variance")
 _SAVES = 3
+_ROUNDED = 0.99  # what is near a limit is looked at closely
 _NEAR = 4.0  # moments are about one of the elements, not about the mean
 _SQUARES = INDEX["sum_d2"]
 _FOLLOWED = 64  # matrices, evenly over the network; the state has to fit the job's record
@@ -131,7 +131,7 @@ class TensorVariance(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured(Collection.WEIGHTS.value).size > 0
+        return obs.mode is Mode.TRAIN and obs.captured("weights").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Compare with the first saved step, or with the limits given."""
@@ -176,9 +176,12 @@ class TensorVariance(CheckedRule[Json]):
     ) -> tuple[int, str, float] | None:
         """Position, kind and variance of the worst matrix, None if all are well."""
         fans = once(obs.layout, "fans of followed", _fans)
-        with np.errstate(all="ignore"):
-            size = obs.stats[rows, _SQUARES] / obs.stats[rows, 0]  # never below the variance
-        if not ((size > self.max_variance) | (size * fans < _NEAR * self.min_scale)).any():
+        squares, n = obs.stats[:, _SQUARES][rows], obs.stats[:, 0][rows]  # never below variances
+        small = _NEAR * self.min_scale
+        if not (
+            np.count_nonzero(squares > (_ROUNDED * self.max_variance) * n)
+            or np.count_nonzero(squares * fans < n * (small / _ROUNDED))
+        ):
             return None
         values = _variances(obs, rows)
         was = np.array([math.nan if v is None else v for v in first])

@@ -49,7 +49,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     IntArray,
     Json,
@@ -122,7 +121,7 @@ class UnchangedTensor(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights."""
-        return obs.captured(Collection.WEIGHTS.value).size > 0
+        return obs.captured("weights").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the rest of each tensor that did not change; the others are awake."""
@@ -136,14 +135,14 @@ class UnchangedTensor(CheckedRule[Json]):
         rows = here(obs, once(obs.layout, "trainable matrices", _trainable_matrices))
         if obs.mode is not Mode.TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
-        change = obs.stats[rows, _CHANGE]
+        change = obs.stats[:, _CHANGE][rows]
         if int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED or _skipped(obs):
             return state, ()
         resting = rows[change == 0]
         if resting.size:  # NaN does not change either
             stats = obs.stats[resting]
             resting = resting[stats[:, 1] + stats[:, 2] + stats[:, 3] == 0]
-        state = {**state, "moved": state["moved"] or bool((change > 0).any())}
+        state["moved"] = state["moved"] or bool(np.count_nonzero(change > 0))
         if state["told"] or not (resting.size or state["rest"]):
             return {**state, "told": bool(resting.size)}, ()
         state = self._rest(state, obs, resting, rows[change > 0])
@@ -258,7 +257,7 @@ class UnchangedTensor(CheckedRule[Json]):
 def _trainable_matrices(layout: Layout) -> IntArray:
     rows = [
         row
-        for row in layout.rows(Collection.WEIGHTS.value).tolist()
+        for row in layout.rows("weights").tolist()
         if layout.tensors[row].trainable and len(layout.tensors[row].shape) > 1
     ]
     last = weight_matrices(layout)[-1:].tolist()

@@ -41,7 +41,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     FloatArray,
     IntArray,
@@ -111,7 +110,7 @@ class VanishingGradient(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Gradients."""
-        return obs.captured(Collection.GRADIENTS.value).size > 0
+        return obs.captured("gradients").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend or reset the streak; one finding per streak."""

@@ -34,7 +34,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     Json,
     Mode,
@@ -91,7 +90,7 @@ class WeightUpdateRatio(CheckedRule[Json]):
         if obs.mode is not Mode.TRAIN and (state["modes"] or obs.mode is not Mode.GLOBAL):
             return state, ()
         near = state["at"] >= 0 and obs.step - state["at"] < (self.num_steps or 0)
-        rows = obs.captured(Collection.WEIGHTS.value)
+        rows = obs.captured("weights")
         if not rows.size:
             return state, ()
         state = {**state, "at": obs.step}

@@ -46,7 +46,6 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
-    Collection,
     Finding,
     IntArray,
     Json,
@@ -248,7 +247,7 @@ def _slow(state: Json, obs: Observation, facts: dict[str, float]) -> Json:
 
 def _statistics(layout: Layout) -> tuple[IntArray, IntArray]:
     """Rows of running means and running variances."""
-    rows = layout.rows(Collection.BUFFERS.value).tolist()
+    rows = layout.rows("buffers").tolist()
     means, variances = (
         np.array([r for r in rows if layout.names[r].endswith(end)], dtype=np.int64)
         for end in ("running_mean", "running_var")
