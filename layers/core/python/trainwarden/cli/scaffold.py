@@ -60,7 +60,8 @@ def _next(name: str, folder: Path) -> list[Json]:
     return [
         f"say in {folder / f'{stem(name)}.py'} what to look for, and run: pytest {folder}",
         f"judge a recorded run: trainwarden check FOLDER --rules-folder {folder}",
-        f"and any number of them: trainwarden replay RUN --rules-folder {folder} --rules {name}",
+        f"hold it against many: trainwarden replay FOLDER --rules-folder {folder} --rules {name}",
+        "where it can run beside that: docs/custom-rules.md",
     ]
 
 
