@@ -74,6 +74,7 @@ LABELS = {
     "Overtraining": "overtraining",
     "PoorWeightInitialization": "poor_initialization",
     "SaturatedActivation": "saturated_activation",
+    "SimilarAcrossRuns": "similar_across_runs",
     "StalledTrainingRule": "stalled_training",
     "TensorVariance": "tensor_variance",
     "Threshold": "threshold",
