@@ -224,11 +224,12 @@ class Observation:
         """Which rows of the layout were captured at this step, (L,) bool; not to be written."""
         found: npt.NDArray[np.bool_] | None = self.memo.get("there")
         if found is None:
-            found = np.zeros(len(self.layout.tensors), dtype=np.bool_)
-            known = min(len(found), self.stats.shape[0])
-            np.logical_not(np.isnan(self.stats[:known, 0]), out=found[:known])
+            rows = len(self.layout.tensors)
+            found = np.zeros(rows, dtype=np.bool_)
+            known = min(rows, self.stats.shape[0])
+            np.equal(self.stats[:known, 0], self.stats[:known, 0], out=found[:known])  # no NaN
             self.memo["there"] = found
-            self.memo["all there"] = bool(found.all())
+            self.memo["all there"] = np.count_nonzero(found) == rows
         return found
 
     @property
@@ -249,7 +250,10 @@ class Observation:
     @property
     def present(self) -> frozenset[str]:
         """Collections of which this observation holds anything."""
-        return self.present_scalars | self.present_tensors
+        found: frozenset[str] | None = self.memo.get("present")
+        if found is None:
+            found = self.memo["present"] = self.present_scalars | self.present_tensors
+        return found
 
     def among(self, rows: IntArray) -> IntArray:
         """Those of ``rows`` that were captured, in the same order; not to be written into."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
 from trainwarden.model import FloatArray, IntArray, Layout, Mode, Observation
-from trainwarden.rules._facts import owners
+from trainwarden.rules._facts import grouped, second
 from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
@@ -40,11 +40,7 @@ def _grouped(obs: Observation, collection: str, *, last: bool) -> Mapping[str, F
     key: Hashable = ("grouped", collection)
     found: dict[str, dict[str, float]] | None = obs.memo.get(key)
     if found is None:
-        found = {}
-        facts = obs.scalars.get(collection, {})
-        names = owners(tuple(facts), last=last)
-        for (owner, what), value in zip(names, facts.values(), strict=True):
-            found.setdefault(owner, {})[what] = value
+        found = grouped(obs.scalars.get(collection, {}), last=last)
         obs.memo[key] = found
     return found
 
@@ -100,8 +96,12 @@ def beside(obs: Observation, name: str, table: str) -> Mapping[int, int] | None:
 
 def tokens(obs: Observation) -> Mapping[int, int]:
     """Counts of the integer input with the most elements; empty if there is none."""
-    found = [counts for name, counts in obs.labels.items() if name.startswith(TOKENS)]
-    return max(found, key=lambda counts: sum(counts.values()), default={})
+    known: Mapping[int, int] | None = obs.memo.get("tokens")
+    if known is None:
+        found = [counts for name, counts in obs.labels.items() if name.startswith(TOKENS)]
+        known = max(found, key=lambda counts: sum(counts.values()), default={})
+        obs.memo["tokens"] = known
+    return known
 
 
 def per_token(obs: Observation, name: str) -> bool:
@@ -201,7 +201,7 @@ def answers(obs: Observation, classes: float) -> bool:
 
 def several_optimizers(obs: Observation) -> bool:
     """Say whether more than one optimizer trains the model, as in adversarial training."""
-    return any(n.startswith("1.") for n in obs.scalars.get("optimizer", ()))
+    return second(tuple(obs.scalars.get("optimizer", ())))
 
 
 def trains(obs: Observation) -> bool:

@@ -16,22 +16,34 @@ def fact(obs: Observation, collection: str, name: str) -> float:
 
 
 @lru_cache(maxsize=256)
-def owners(names: tuple[str, ...], *, last: bool) -> tuple[tuple[str, str], ...]:
-    """Owner and fact of names such as ``input/0.mean``, parted at the last or the first dot."""
-    parts = (name.rpartition(".") if last else name.partition(".") for name in names)
-    return tuple((owner, what) for owner, _, what in parts)
+def _owners(names: tuple[str, ...], *, last: bool) -> dict[str, tuple[list[str], list[int]]]:
+    """Owner → its facts, and where they are among ``names``."""
+    found: dict[str, tuple[list[str], list[int]]] = {}
+    for position, name in enumerate(names):
+        owner, _, what = name.rpartition(".") if last else name.partition(".")
+        facts, positions = found.setdefault(owner, ([], []))
+        facts.append(what)
+        positions.append(position)
+    return found
+
+
+def grouped(facts: Mapping[str, float], *, last: bool) -> dict[str, dict[str, float]]:
+    """Owner → fact → value, of names such as ``input/0.mean``, parted at the last or first dot."""
+    values = tuple(facts.values())
+    plan = _owners(tuple(facts), last=last)
+    if len(plan) == 1:
+        return {owner: dict(zip(whats, values, strict=True)) for owner, (whats, _) in plan.items()}
+    return {
+        owner: {what: values[at] for what, at in zip(whats, positions, strict=True)}
+        for owner, (whats, positions) in plan.items()
+    }
 
 
 def functions(obs: Observation) -> Mapping[str, Mapping[str, float]]:
     """Return what is known of each loss function: ``cross_entropy`` → fact → value."""
     known: Mapping[str, Mapping[str, float]] | None = obs.memo.get("functions")
     if known is None:
-        found: dict[str, dict[str, float]] = {}
-        facts = obs.scalars.get("objective", {})
-        names = owners(tuple(facts), last=True)
-        for (function, what), value in zip(names, facts.values(), strict=True):
-            found.setdefault(function, {})[what] = value
-        known = obs.memo["functions"] = found
+        known = obs.memo["functions"] = grouped(obs.scalars.get("objective", {}), last=True)
     return known
 
 
@@ -53,10 +65,20 @@ def several_optimizers(obs: Observation) -> bool:
     """Say whether more than one optimizer stepped: players of a game, or parts of a model."""
     known: bool | None = obs.memo.get("several optimizers")
     if known is None:
-        known = obs.memo["several optimizers"] = any(
-            name.endswith("lr_0") and name != "lr_0" for name in obs.scalars.get("optimizer", ())
-        )
+        names = tuple(obs.scalars.get("optimizer", ()))
+        known = obs.memo["several optimizers"] = _more_rates(names)
     return known
+
+
+@lru_cache(maxsize=64)
+def _more_rates(names: tuple[str, ...]) -> bool:
+    return any(name.endswith("lr_0") and name != "lr_0" for name in names)
+
+
+@lru_cache(maxsize=64)
+def second(names: tuple[str, ...]) -> bool:
+    """Say whether a second optimizer is among the optimizers' facts."""
+    return any(name.startswith("1.") for name in names)
 
 
 def skipped(obs: Observation) -> bool:

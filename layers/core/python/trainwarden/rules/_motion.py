@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from trainwarden.model import FloatArray, IntArray, Mode, Observation
-from trainwarden.rules._selection import clean, gathered, here, weight_matrices
+from trainwarden.rules._facts import second
+from trainwarden.rules._selection import clean, gathered, here, squares, weight_matrices
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
 
@@ -17,7 +18,6 @@ T = TypeVar("T")
 _INPUT = 5.0  # RMS
 _FLAGS, _ABS = INDEX["flags"], INDEX["sum_abs"]
 _SQUARE, _BEFORE = INDEX["u_sum2"], INDEX["u_w2"]
-_SHIFT, _DEVIATION, _SQUARES = INDEX["shift"], INDEX["sum_d"], INDEX["sum_d2"]
 
 
 def _once(obs: Observation, key: str, make: Callable[[Observation], T]) -> T:
@@ -50,7 +50,8 @@ def violent(obs: Observation, ratio: float) -> bool:
     """Say whether any weight matrix may have moved by ``ratio`` of its size; cheap."""
     rows, stats = here(obs, weight_matrices(obs.layout)), obs.stats
     least = 0.99 * ratio * ratio
-    return bool(np.count_nonzero(~(stats[:, _SQUARE][rows] < least * stats[:, _BEFORE][rows])))
+    calm = np.count_nonzero(stats[:, _SQUARE][rows] < least * stats[:, _BEFORE][rows])
+    return bool(calm < rows.size)
 
 
 def gradient_norm(obs: Observation) -> float:
@@ -63,12 +64,7 @@ def gradient_norm(obs: Observation) -> float:
         rows = obs.captured("gradients")
         if not rows.size or infinite_gradients(obs):
             return math.nan
-        stats = obs.stats
-        shift, total = stats[:, _SHIFT][rows], float(stats[:, _SQUARES][rows].sum())
-        if np.count_nonzero(shift):  # moments are about ``shift``
-            with np.errstate(all="ignore"):
-                cross = shift * (2.0 * stats[:, _DEVIATION][rows] + shift * stats[:, 0][rows])
-            total += float(cross.sum())
+        total = float(squares(obs)[rows].sum())
         return math.sqrt(total) if total > 0 else total * 0.0  # NaN passes through
 
     return _once(obs, "motion: gradient norm", make)
@@ -119,7 +115,7 @@ def several_optimizers(obs: Observation) -> bool:
 
 
 def _several(obs: Observation) -> bool:
-    return any(name.startswith("1.") for name in obs.scalars.get("optimizer", ()))
+    return second(tuple(obs.scalars.get("optimizer", ())))
 
 
 def trains(obs: Observation) -> bool:

@@ -73,21 +73,19 @@ def begin() -> Json:
 
 def follow(state: Json, obs: Observation) -> Json:
     """Take one training step's loss into account; a missing or non-finite loss changes nothing."""
-    loss = main_loss(obs) if obs.mode is Mode.TRAIN else None
-    if loss is None:
-        return state
-    done: list[tuple[Json, Json]] | None = obs.memo.get("follow")
-    if done is None:
-        done = obs.memo["follow"] = []
+    done: list[tuple[Json, Json]] = obs.memo.get("follow") or []
     for before, after in done:  # most rules come with the very same losses
         if before is state or before == state:
             return after
+    loss = main_loss(obs) if obs.mode is Mode.TRAIN else None
+    if loss is None:
+        return state
     at = obs.step if state["at"] < 0 else state["at"]
     first = state["first"]
     if not first or (len(first) < KEPT and obs.step - at < START_STEPS):
         first = [*first, loss[1]]
     after = {"at": at, "first": first, "last": [*state["last"][1 - KEPT :], loss[1]]}
-    done.append((state, after))
+    obs.memo["follow"] = [*done, (state, after)]
     return after
 
 

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trainwarden.model import FloatArray, IntArray, Layout, Observation
+from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import STATISTICS
 
 T = TypeVar("T")
+_SHIFT, _DEVIATION, _SQUARES = INDEX["shift"], INDEX["sum_d"], INDEX["sum_d2"]
 _KEPT_LAYOUTS = 8
 _memo: OrderedDict[int, tuple[Layout, dict[Hashable, Any]]] = OrderedDict()
 
@@ -97,7 +99,7 @@ def gradient_of(layout: Layout) -> IntArray:
 def here(obs: Observation, rows: IntArray) -> IntArray:
     """Those of ``rows`` that this observation captured, in the same order; not to be written."""
     # ``rows`` is mostly one of the arrays made once for a layout; kept here, its id is not reused.
-    key = ("here", id(rows))
+    key = id(rows)
     known: tuple[IntArray, IntArray] | None = obs.memo.get(key)
     if known is None:
         known = obs.memo[key] = (rows, obs.among(rows))
@@ -108,7 +110,22 @@ def clean(obs: Observation) -> bool:
     """Say whether no element of any captured tensor is NaN or infinite, once for all rules."""
     known: bool | None = obs.memo.get("clean")
     if known is None:
-        known = obs.memo["clean"] = not np.count_nonzero(obs.stats[:, 1:4] > 0)
+        stats, count = obs.stats, np.count_nonzero
+        known = not (count(stats[:, 1]) or count(stats[:, 2]) or count(stats[:, 3]))
+        known = known or not count(stats[:, 1:4] > 0)  # NaN where a row was not captured
+        obs.memo["clean"] = known
+    return known
+
+
+def squares(obs: Observation) -> FloatArray:
+    """Sum of x² of each row, (R,) float64, once for all rules; NaN or below 0 where unknown."""
+    known: FloatArray | None = obs.memo.get("squares")
+    if known is None:
+        stats = obs.stats
+        shift = stats[:, _SHIFT]
+        with np.errstate(all="ignore"):  # moments are about ``shift``
+            known = stats[:, _SQUARES] + shift * (2.0 * stats[:, _DEVIATION] + shift * stats[:, 0])
+        obs.memo["squares"] = known
     return known
 
 

@@ -198,6 +198,8 @@ def _followed(state: Json, obs: Observation) -> Json:
         train = [*train, [accuracy, _top(obs)]][-_KEPT:]
     label, n, since = state["one"]
     for counts in _batch.labels(obs).values():
+        if label == -2 and n == 0:  # noqa: PLR2004 - see above
+            break
         seen = [c for c, m in counts.items() if m > 0]
         if label == -2 or len(seen) > 1 or (seen and label not in (-1, seen[0])):  # noqa: PLR2004 - see above
             label, n = -2, 0

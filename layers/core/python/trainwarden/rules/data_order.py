@@ -103,8 +103,7 @@ class DataOrder(CheckedRule[Json]):
         name = next(iter(_batch.labels(obs)), "")
         if not name:
             return self._targets(state, obs)
-        known = any(label >= 0 and n > 0 for label, n in obs.labels[name].items())
-        if not known or not _batch.per_sample(obs, name):
+        if not _known(obs.labels[name]) or not _batch.per_sample(obs, name):
             return state, ()
         kept = _counted(_of("n", state, name), obs, name)
         finding = self._blocks(kept, obs, name) or self._few(kept, obs, name)
@@ -172,6 +171,10 @@ class DataOrder(CheckedRule[Json]):
         return {}, (Finding(obs.step, name, moved, _FAR, message, since, evidence),)
 
 
+def _known(counts: Mapping[int, int]) -> bool:
+    return any(label >= 0 and n > 0 for label, n in counts.items())
+
+
 def _of(kind: str, state: Json, name: str) -> Json | None:
     """What is kept of ``name``, if of this kind: targets may be whole numbers at times."""
     kept: Json | None = state["names"].get(name)
@@ -198,8 +201,9 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
             pure[key] = [many + 1, min(least, size)]
         if low == high >= 0 and obs.step == step + 1:
             pairs, stayed = pairs + 1, stayed + (low == int(key))
-    last = [obs.step, min(batch), max(batch)] if batch else old["last"]
-    few = _neighbours(old, counts, list(batch), size, obs.step)
+    seen = list(batch)
+    last = [obs.step, seen[0], seen[-1]] if seen else old["last"]
+    few = _neighbours(old, counts, seen, size, obs.step)
     return {"at": old["at"], "batches": old["batches"] + 1, "n": counts, "pure": pure, "few": few,
             "pairs": pairs, "stayed": stayed, "last": last}  # fmt: skip
 

@@ -135,10 +135,10 @@ class DeadRelu(CheckedRule[Json]):
         if self.threshold_inactivity == 0:
             # the dead of a window are dead at each of its steps: most layers are cleared here
             enough = stats[:, _CHANNELS][rows] * self.threshold_layer
-            ill = ~(stats[:, _DEAD][rows] * 100.0 <= enough)
-            if not np.count_nonzero(ill):
+            alive = stats[:, _DEAD][rows] * 100.0 <= enough
+            if np.count_nonzero(alive) == rows.size:
                 return []
-            rows = rows[ill]
+            rows = rows[~alive]
         rows = rows[stats[:, _NAN][rows] == 0]
         if self.tensor_regex:
             rows = rows[np.isin(rows, matching(obs.layout, (), self.tensor_regex))]

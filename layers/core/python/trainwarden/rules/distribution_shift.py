@@ -116,6 +116,8 @@ class DistributionShift(CheckedRule[Json]):
         return {}, (Finding(obs.step, tensor, median(away), limit, message, since, evidence),)
 
     def _away(self, before: Sequence[float], value: float) -> bool:
+        if value <= min(before) + self.threshold:
+            return False
         usual = median(before)
         scatter = median(abs(shift - usual) for shift in before)
         return value > usual + max(self.threshold, _SCATTER * scatter)
@@ -123,6 +125,13 @@ class DistributionShift(CheckedRule[Json]):
 
 def _shift(obs: Observation) -> tuple[str, float] | None:
     """Name and shift of the input that shifted most; None if none is known."""
+    if "shift" not in obs.memo:
+        obs.memo["shift"] = _most_shifted(obs)
+    found: tuple[str, float] | None = obs.memo["shift"]
+    return found
+
+
+def _most_shifted(obs: Observation) -> tuple[str, float] | None:
     shifts = [(fact(f, "shift"), n) for n, f in _batch.inputs(obs).items()]
     known = [(shift, name) for shift, name in shifts if shift >= 0]
     if not known:

@@ -176,7 +176,9 @@ class LossNotDecreasing(CheckedRule[Json]):
 
     def _fell(self, first: Sequence[float], best: float | None) -> bool:
         """Say whether a level was so low that the run is not flat for ever."""
-        return best is not None and best < (1 - _ONCE_LOWER) * median(first)
+        if best is None or best >= (1 - _ONCE_LOWER) * max(first):
+            return False
+        return best < (1 - _ONCE_LOWER) * min(first) or best < (1 - _ONCE_LOWER) * median(first)
 
     def _judge(self, state: Json, obs: Observation, name: str) -> Finding | None:
         start = median(state["first"])

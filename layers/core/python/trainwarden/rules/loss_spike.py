@@ -190,9 +190,9 @@ class LossSpike(CheckedRule[Json]):
         last, spikes = state["last"], state["spikes"]
         if len(last) < _KEPT // 2:
             return {}
-        level = median(last)
-        if level >= _LEARNED * state["start"] or peak[1] < _HIGH * state["start"]:
+        if peak[1] < _HIGH * state["start"] or median(last) >= _LEARNED * state["start"]:
             return {}
+        level = median(last)
         logs = [math.log(v) for v in last]
         middle = median(logs)
         sigma = max(_FLOOR, 1.4826 * median(abs(v - middle) for v in logs))
@@ -247,9 +247,9 @@ class LossSpike(CheckedRule[Json]):
 
     def _oscillating(self, state: Json, obs: Observation) -> _Told | None:
         last, start = state["last"], state["start"]
-        if state["late"] < _KEPT or not _cross_entropy(obs) or median(last) < _STUCK * start:
+        if state["late"] < _KEPT or state["best"][1] < _LEARNED * start:
             return None
-        if state["best"][1] < _LEARNED * start:
+        if not _cross_entropy(obs) or median(last) < _STUCK * start:
             return None
         low, _, high = quantiles(last, n=4)
         if high - low < _SWING * start:

@@ -89,6 +89,10 @@ _REMEDIES = {
 }
 
 
+_LOOP = ("parameters", "optimizer_tensors", "optimizer_tensors_foreign",
+         "parameters_without_gradient")  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingGradient(CheckedRule[Json]):
     """Fire when layers that should be trained get no gradient."""
@@ -170,14 +174,11 @@ class MissingGradient(CheckedRule[Json]):
         row = _frozen_head(obs)
         if row >= 0:
             yield "frozen_output_layer", (none, obs.layout.names[row])
-        own, held, foreign, bare = (
-            fact(obs, "loop", name)
-            for name in ("parameters", "optimizer_tensors", "optimizer_tensors_foreign",
-                         "parameters_without_gradient")
-        )  # fmt: skip
+        loop = obs.scalars.get("loop", {})
+        own, held, foreign, bare = (loop.get(name, math.nan) for name in _LOOP)
         if own == 0 and held - foreign >= 1:
             yield "all_frozen", (none, "")
-        if not bare >= 1 or fact(obs, "loop", "gradients_discarded") >= 1:
+        if not bare >= 1 or loop.get("gradients_discarded", math.nan) >= 1:
             return
         if own >= 1 and bare >= held - foreign >= 1:
             yield "no_gradient", (none, "")

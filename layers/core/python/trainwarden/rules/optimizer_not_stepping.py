@@ -37,7 +37,7 @@ A millionth: 8 times the spacing of float32 numbers (2**-23).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -192,16 +192,14 @@ class OptimizerNotStepping(CheckedRule[Json]):
     def _kinds(
         self, state: Json, obs: Observation, weights: _Weights, rates: list[float]
     ) -> Iterator[str]:
-        stepped = fact(obs, "loop", "stepped")
-        if stepped == 0:
+        loop = obs.scalars.get("loop", {})
+        if loop.get("stepped") == 0:
             if not weights.moved:
                 yield "step_missing"
             return
-        held, foreign = (
-            fact(obs, "loop", f) for f in ("optimizer_tensors", "optimizer_tensors_foreign")
-        )
-        own, left = (fact(obs, "loop", f) for f in ("parameters", "parameters_without_optimizer"))
-        discarded = fact(obs, "loop", "gradients_discarded") >= 1
+        held, foreign = _of(loop, "optimizer_tensors"), _of(loop, "optimizer_tensors_foreign")
+        own, left = _of(loop, "parameters"), _of(loop, "parameters_without_optimizer")
+        discarded = _of(loop, "gradients_discarded") >= 1
         foreign_only = 0 < _MOST * held <= foreign and 0 < _MOST * own <= left
         if not weights.moved and (discarded or foreign_only):
             pushed = bool(weights.gradients().any())
@@ -254,6 +252,10 @@ class OptimizerNotStepping(CheckedRule[Json]):
         value, limit = float(count), float(self.patience)
         remedies = _REMEDIES.get(kind, ())
         return Finding(obs.step, name, value, limit, message, since, evidence, remedies)
+
+
+def _of(loop: Mapping[str, float], name: str) -> float:
+    return loop.get(name, math.nan)
 
 
 def _weights(obs: Observation) -> _Weights:

@@ -50,10 +50,8 @@ from trainwarden.model import (
 from trainwarden.rules._facts import fact, functions, rounded, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
-from trainwarden.rules._selection import clean, here, weight_matrices
-from trainwarden.stats.catalog import INDEX
+from trainwarden.rules._selection import clean, here, squares, weight_matrices
 
-_SHIFT, _D, _D2 = INDEX["shift"], INDEX["sum_d"], INDEX["sum_d2"]
 _KEPT = 5  # losses in each median
 _GUESS, _CONSTANT, _FALL = 0.9, 0.2, 0.1
 _SMALLER = 0.9
@@ -187,11 +185,9 @@ class OverRegularization(CheckedRule[Json]):
 def _size(obs: Observation) -> float:
     """L2 norm of all trainable matrices; NaN if it is not known, or some are not finite."""
     rows = here(obs, weight_matrices(obs.layout))
-    stats = obs.stats
-    if not rows.size or not (clean(obs) or not stats[rows, 1:4].any()):
+    if not rows.size or not (clean(obs) or not obs.stats[rows, 1:4].any()):
         return math.nan
-    shift, linear, n = stats[:, _SHIFT][rows], stats[:, _D][rows], stats[:, 0][rows]
-    total = float(stats[:, _D2][rows].sum() + shift @ (2 * linear + shift * n))
+    total = float(squares(obs)[rows].sum())
     return math.sqrt(total) if 0 <= total < math.inf else math.nan
 
 

@@ -147,7 +147,8 @@ class TensorVariance(CheckedRule[Json]):
             return {**state, "first": first, "count": 0, "since": -1}, ()
         found = self._ill(state["first"], obs, rows)
         if found is None:
-            return {**state, "count": 0, "since": -1}, ()
+            state["count"], state["since"] = 0, -1
+            return state, ()
         since = obs.step if state["since"] < 0 else state["since"]
         state = {**state, "count": state["count"] + 1, "since": since}
         ripe = state["count"] >= _SAVES and obs.step - since >= self.min_steps
@@ -175,12 +176,12 @@ class TensorVariance(CheckedRule[Json]):
         self, first: list[float | None], obs: Observation, rows: IntArray
     ) -> tuple[int, str, float] | None:
         """Position, kind and variance of the worst matrix, None if all are well."""
-        fans = once(obs.layout, "fans of followed", _fans)
+        fans, scales = once(obs.layout, "fans of followed", _fans)
         squares, n = obs.stats[:, _SQUARES][rows], obs.stats[:, 0][rows]  # never below variances
         small = _NEAR * self.min_scale
         if not (
             np.count_nonzero(squares > (_ROUNDED * self.max_variance) * n)
-            or np.count_nonzero(squares * fans < n * (small / _ROUNDED))
+            or np.count_nonzero(squares < n * (small / _ROUNDED * scales))
         ):
             return None
         values = _variances(obs, rows)
@@ -234,6 +235,8 @@ def _followed(layout: Layout) -> IntArray:
     return chosen
 
 
-def _fans(layout: Layout) -> FloatArray:
+def _fans(layout: Layout) -> tuple[FloatArray, FloatArray]:
+    """Inputs of a unit of each matrix, and one over that."""
     shapes = (layout.tensors[int(r)].shape for r in _followed(layout))
-    return np.array([float(max(1, math.prod(shape[1:]))) for shape in shapes])
+    fans = np.array([float(max(1, math.prod(shape[1:]))) for shape in shapes])
+    return fans, 1.0 / fans

@@ -138,11 +138,12 @@ class UnchangedTensor(CheckedRule[Json]):
         change = obs.stats[:, _CHANGE][rows]
         if int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED or _skipped(obs):
             return state, ()
-        resting = rows[change == 0]
+        moved = int(np.count_nonzero(change > 0))
+        state["moved"] = state["moved"] or moved > 0
+        resting = rows[:0] if moved == rows.size else rows[change == 0]
         if resting.size:  # NaN does not change either
             stats = obs.stats[resting]
             resting = resting[stats[:, 1] + stats[:, 2] + stats[:, 3] == 0]
-        state["moved"] = state["moved"] or bool(np.count_nonzero(change > 0))
         if state["told"] or not (resting.size or state["rest"]):
             return {**state, "told": bool(resting.size)}, ()
         state = self._rest(state, obs, resting, rows[change > 0])

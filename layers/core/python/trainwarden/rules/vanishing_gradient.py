@@ -121,13 +121,13 @@ class VanishingGradient(CheckedRule[Json]):
         rows = here(obs, gradient_matrices(obs.layout))
         if obs.mode is not Mode.TRAIN or rows.size < _MIN_LAYERS or _skipped(obs, rows):
             return state, ()
-        at = obs.step if state["at"] < 0 else state["at"]
-        state = {**state, "at": at}
+        at = state["at"] = obs.step if state["at"] < 0 else state["at"]
         first, last = ends(obs, rows)
         sound = first > 0 and last < first * 10**self.decades  # most steps of most runs end here
         found = None if sound else _judge(self, rows, _abs_mean(obs, rows))
         if found is None:
-            return {**state, "count": 0, "since": -1, "fired": False}, ()
+            state |= {"count": 0, "since": -1, "fired": False}
+            return state, ()
         since = obs.step if state["count"] == 0 else state["since"]
         state = {**state, "count": state["count"] + 1, "since": since}
         ripe = state["count"] >= self.patience and obs.step - since >= self.min_steps

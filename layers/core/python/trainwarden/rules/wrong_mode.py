@@ -65,7 +65,7 @@ from trainwarden.stats.catalog import INDEX
 
 _MIN, _MAX, _CHANGE = INDEX["min"], INDEX["max"], INDEX["u_maxabs"]
 _NAMES = ("batchnorms", "batchnorms_in_eval", "batchnorms_in_eval_trainable", "dropouts",
-          "dropouts_in_eval")  # fmt: skip
+          "dropouts_in_eval", "batchnorm_momentum_max")  # fmt: skip
 _SLOW, _POOR = 0.01, 1.3  # 0.01 knows a thousand steps: nobody evaluates before a tenth of them
 _TOLD = {
     "eval_mode": (
@@ -139,8 +139,8 @@ class WrongMode(CheckedRule[Json]):
             return self._evaluated(state, obs) if state["slow"] else (state, ())
         if obs.mode is not Mode.TRAIN or not self.inspects(obs):
             return state, ()
-        facts = {name: fact(obs, "loop", name) for name in _NAMES}
-        facts["batchnorm_momentum_max"] = fact(obs, "loop", "batchnorm_momentum_max")
+        loop = obs.scalars["loop"]
+        facts = {name: loop.get(name, math.nan) for name in _NAMES}
         told = state["told"]
         kinds = [k for k in self._kinds(obs, facts, trained=state["trained"]) if k not in told]
         kept = suspicions(state["kept"], obs.step, kinds)
@@ -255,6 +255,10 @@ def _statistics(layout: Layout) -> tuple[IntArray, IntArray]:
     return means, variances
 
 
+def _all_statistics(layout: Layout) -> IntArray:
+    return np.concatenate(_statistics(layout))
+
+
 def _untouched(obs: Observation) -> bool:
     """Say whether all running statistics are as they were made: means 0, variances 1."""
     means, variances = (here(obs, rows) for rows in once(obs.layout, "running", _statistics))
@@ -267,6 +271,5 @@ def _untouched(obs: Observation) -> bool:
 
 def _stale(obs: Observation) -> bool:
     """Say whether all running statistics are where they were at the saved step before."""
-    means, variances = (here(obs, rows) for rows in once(obs.layout, "running", _statistics))
-    rows = np.concatenate([means, variances])
+    rows = here(obs, once(obs.layout, "all running", _all_statistics))
     return bool(rows.size) and bool((obs.stats[rows, _CHANGE] == 0).all())
