@@ -118,6 +118,11 @@ class Layout:
         return tuple(t.name for t in self.tensors)
 
     @cached_property
+    def made(self) -> dict[Hashable, Any]:
+        """What rules work out once for the layout; see ``rules._selection.once``."""
+        return {}
+
+    @cached_property
     def row_of(self) -> Mapping[str, int]:
         """Row by tensor name."""
         return {name: row for row, name in enumerate(self.names)}
@@ -257,6 +262,8 @@ class Observation:
 
     def among(self, rows: IntArray) -> IntArray:
         """Those of ``rows`` that were captured, in the same order; not to be written into."""
+        if self.memo.get("all there"):
+            return rows
         there = self.there
         if self.memo["all there"]:
             return rows

@@ -82,7 +82,7 @@ class Runner:
             if self._plain:
                 seen = self._scalars <= scalars and self._tensors <= tensors
             else:
-                seen = bool(self.rule.inspects(obs))
+                seen = self.rule.inspects(obs)
             findings = self._completed(found) if found else ()
         except Exception as exc:  # noqa: BLE001 - one broken rule must never hide the others
             return self.crashed(before, exc, obs.step)

@@ -12,7 +12,9 @@ _LABELS = Need("labels", "variance")
 _HALF, _ROUNDING = 0.5, 0.01
 _UNDER_ENTROPY, _UNDER_GUESS = 0.99, 0.9
 _ANSWERED = 0.2  # share of right answers above chance
+_CLASSES = ("cross_entropy.classes", "nll_loss.classes")
 _BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+_SPREADS = tuple(f"{name}.target_std" for name in _BINARY)
 _CONVERGED_CLASSES, _CONVERGED_VARIANCE = 0.5, 0.1  # of ln C, of the targets' variance
 _SQUARED = ("mse_loss.", "huber_loss.", "smooth_l1_loss.")
 
@@ -27,7 +29,7 @@ def classes(obs: Observation) -> int:
 
 def _classes(obs: Observation) -> int:
     facts = obs.scalars.get("objective", {})
-    for name in ("cross_entropy.classes", "nll_loss.classes"):
+    for name in _CLASSES:
         count = facts.get(name, 0.0)
         if 1 < count < math.inf:
             return int(count)
@@ -42,16 +44,15 @@ def trivial_loss(obs: Observation) -> float:
     what is answered well is no guess, whatever its loss.
     """
     facts = obs.scalars.get("objective", {})
-    found = [n for n in ("cross_entropy", "nll_loss") if facts.get(f"{n}.classes", 0.0) > 1]
-    if len(found) != 1:
+    by_logits, by_logarithms = (facts.get(name, 0.0) for name in _CLASSES)
+    if (by_logits > 1) == (by_logarithms > 1):
         return 0.0
-    count, samples, right, weighted, summed = (
-        facts.get(f"{found[0]}.{what}", 0.0)
-        for what in ("classes", "target_size", "accuracy", "weighted", "reduction_sum")
-    )
-    if weighted or summed or not 1 < count < math.inf or samples == count:
+    name, count = ("cross_entropy", by_logits) if by_logits > 1 else ("nll_loss", by_logarithms)
+    if count == math.inf or facts.get(f"{name}.accuracy", 0.0) > 1 / count + _ANSWERED:
         return 0.0
-    return 0.0 if right > 1 / count + _ANSWERED else math.log(count)
+    if facts.get(f"{name}.weighted", 0.0) or facts.get(f"{name}.reduction_sum", 0.0):
+        return 0.0
+    return 0.0 if facts.get(f"{name}.target_size", 0.0) == count else math.log(count)
 
 
 def targets_variance(obs: Observation) -> float:
@@ -85,7 +86,8 @@ def starts_converged(obs: Observation, loss: float) -> bool:
 
 def adversary(obs: Observation) -> bool:
     """Say whether all targets of the batch are alike, as a discriminator's are."""
-    return any(fact(obs, "objective", f"{name}.target_std") == 0 for name in _BINARY)
+    facts = obs.scalars.get("objective", {})
+    return any(facts.get(name) == 0 for name in _SPREADS)
 
 
 def better_than_a_guess(obs: Observation) -> float:

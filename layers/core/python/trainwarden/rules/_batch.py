@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
 from trainwarden.model import FloatArray, IntArray, Layout, Mode, Observation
-from trainwarden.rules._facts import grouped, second
+from trainwarden.rules._facts import functions, grouped, second, single
 from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
@@ -38,7 +38,7 @@ def fact(facts: Facts, name: str) -> float:
 
 def _grouped(obs: Observation, collection: str, *, last: bool) -> Mapping[str, Facts]:
     key: Hashable = ("grouped", collection)
-    found: dict[str, dict[str, float]] | None = obs.memo.get(key)
+    found: Mapping[str, Facts] | None = obs.memo.get(key)
     if found is None:
         found = grouped(obs.scalars.get(collection, {}), last=last)
         obs.memo[key] = found
@@ -64,6 +64,8 @@ def inputs(obs: Observation) -> Mapping[str, Facts]:
 
 def objectives(obs: Observation) -> Mapping[str, Facts]:
     """Facts by loss function: ``cross_entropy`` → ``classes`` → value."""
+    if single(tuple(obs.scalars.get("objective", ()))):
+        return functions(obs)
     return _grouped(obs, "objective", last=False)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from operator import itemgetter
 
 from trainwarden.model import Json, Observation
 
@@ -16,27 +17,44 @@ def fact(obs: Observation, collection: str, name: str) -> float:
 
 
 @lru_cache(maxsize=256)
-def _owners(names: tuple[str, ...], *, last: bool) -> dict[str, tuple[list[str], list[int]]]:
-    """Owner → its facts, and where they are among ``names``."""
+def _owners(
+    names: tuple[str, ...], *, last: bool
+) -> tuple[
+    tuple[str, tuple[str, ...], Callable[[tuple[float, ...]], tuple[float, ...]] | None], ...
+]:
+    """Owners, their facts, and what takes these from all values; None where that is all of them."""
     found: dict[str, tuple[list[str], list[int]]] = {}
     for position, name in enumerate(names):
         owner, _, what = name.rpartition(".") if last else name.partition(".")
         facts, positions = found.setdefault(owner, ([], []))
         facts.append(what)
         positions.append(position)
-    return found
+    return tuple(
+        (owner, tuple(facts), None if len(found) == 1 else _taker(positions))
+        for owner, (facts, positions) in found.items()
+    )
+
+
+def _taker(positions: list[int]) -> Callable[[tuple[float, ...]], tuple[float, ...]]:
+    if len(positions) == 1:
+        only = positions[0]
+        return lambda values: (values[only],)
+    return itemgetter(*positions)
 
 
 def grouped(facts: Mapping[str, float], *, last: bool) -> dict[str, dict[str, float]]:
     """Owner → fact → value, of names such as ``input/0.mean``, parted at the last or first dot."""
     values = tuple(facts.values())
-    plan = _owners(tuple(facts), last=last)
-    if len(plan) == 1:
-        return {owner: dict(zip(whats, values, strict=True)) for owner, (whats, _) in plan.items()}
     return {
-        owner: {what: values[at] for what, at in zip(whats, positions, strict=True)}
-        for owner, (whats, positions) in plan.items()
+        owner: dict(zip(whats, values if row is None else row(values), strict=True))
+        for owner, whats, row in _owners(tuple(facts), last=last)
     }
+
+
+@lru_cache(maxsize=256)
+def single(names: tuple[str, ...]) -> bool:
+    """Say whether no name has two dots: its first is its last."""
+    return all(name.count(".") <= 1 for name in names)
 
 
 def functions(obs: Observation) -> Mapping[str, Mapping[str, float]]:

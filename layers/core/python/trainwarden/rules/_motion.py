@@ -16,7 +16,7 @@ from trainwarden.stats.derived import STATISTICS
 
 T = TypeVar("T")
 _INPUT = 5.0  # RMS
-_FLAGS, _ABS = INDEX["flags"], INDEX["sum_abs"]
+_FLAGS, _ABS, _CHANGE = INDEX["flags"], INDEX["sum_abs"], INDEX["u_maxabs"]
 _SQUARE, _BEFORE = INDEX["u_sum2"], INDEX["u_w2"]
 
 
@@ -84,11 +84,26 @@ def infinite_gradients(obs: Observation) -> bool:
 
 def ends(obs: Observation, rows: IntArray) -> tuple[float, float]:
     """Mean |x| of the first and of the last of ``rows``, over all their elements."""
-    item, first, last = obs.stats.item, int(rows[0]), int(rows[-1])
-    return (
-        item(first, _ABS) / (item(first, 0) or 1.0),
-        item(last, _ABS) / (item(last, 0) or 1.0),
-    )
+    key = ("motion: ends", id(rows))
+    known: tuple[IntArray, tuple[float, float]] | None = obs.memo.get(key)
+    if known is None:
+        item, first, last = obs.stats.item, int(rows[0]), int(rows[-1])
+        found = (
+            item(first, _ABS) / (item(first, 0) or 1.0),
+            item(last, _ABS) / (item(last, 0) or 1.0),
+        )
+        known = obs.memo[key] = (rows, found)
+    return known[1]
+
+
+def changes(obs: Observation, rows: IntArray) -> tuple[FloatArray, int]:
+    """Largest |change| of each of ``rows`` since the saved step before, (T,); how many moved."""
+    key = ("motion: changes", id(rows))
+    known: tuple[IntArray, FloatArray, int] | None = obs.memo.get(key)
+    if known is None:
+        found = obs.stats[:, _CHANGE][rows]
+        known = obs.memo[key] = (rows, found, int(np.count_nonzero(found > 0)))
+    return known[1:]
 
 
 def skipped(obs: Observation) -> bool:
@@ -129,7 +144,7 @@ def bad_loss(obs: Observation) -> bool:
 
 
 def _bad_loss(obs: Observation) -> bool:
-    return any(not math.isfinite(v) for v in obs.scalars.get("losses", {}).values())
+    return not all(map(math.isfinite, obs.scalars.get("losses", {}).values()))
 
 
 def classes(obs: Observation) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from trainwarden.model import Layout, Observation
 from trainwarden.rules._selection import once
@@ -24,8 +25,13 @@ def _largest_rate(obs: Observation) -> float | None:
     facts = obs.scalars.get("optimizer")
     if not facts or "lr_0" not in facts:
         return None
-    rates = [v for name, v in facts.items() if name.startswith("lr_") and math.isfinite(v)]
+    rates = [v for name in _rates(tuple(facts)) if math.isfinite(v := facts[name])]
     return max(0.0, *rates) if rates else None
+
+
+@lru_cache(maxsize=64)
+def _rates(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name.startswith("lr_"))
 
 
 def needs_warmup(obs: Observation, *kinds: frozenset[str]) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,23 +13,15 @@ from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import STATISTICS
 
 T = TypeVar("T")
-_SHIFT, _DEVIATION, _SQUARES = INDEX["shift"], INDEX["sum_d"], INDEX["sum_d2"]
-_KEPT_LAYOUTS = 8
-_memo: OrderedDict[int, tuple[Layout, dict[Hashable, Any]]] = OrderedDict()
+_MOMENTS = slice(INDEX["shift"], INDEX["sum_d2"] + 1)  # shift, sum_d, sum_d2: about ``shift``
 
 
 def once(layout: Layout, key: Hashable, make: Callable[[Layout], T]) -> T:
     """Return ``make(layout)``, computed once per layout object and ``key``.
 
-    The layout is compared by identity, since hashing thousands of tensors at every step would cost
-    more than the rules; the entry keeps the layout alive, so that its id is not used again.
+    It is kept with the layout itself, as its own cached properties are.
     """
-    kept = _memo.get(id(layout))
-    if kept is None:
-        kept = _memo[id(layout)] = (layout, {})
-        if len(_memo) > _KEPT_LAYOUTS:
-            _memo.popitem(last=False)
-    made = kept[1]
+    made = layout.made
     if key not in made:
         made[key] = make(layout)
     found: T = made[key]
@@ -122,9 +113,9 @@ def squares(obs: Observation) -> FloatArray:
     known: FloatArray | None = obs.memo.get("squares")
     if known is None:
         stats = obs.stats
-        shift = stats[:, _SHIFT]
-        with np.errstate(all="ignore"):  # moments are about ``shift``
-            known = stats[:, _SQUARES] + shift * (2.0 * stats[:, _DEVIATION] + shift * stats[:, 0])
+        shift, deviation, square = stats[:, _MOMENTS].T.copy()  # rows lie apart in memory
+        with np.errstate(all="ignore"):
+            known = square + shift * (2.0 * deviation + shift * stats[:, 0])
         obs.memo["squares"] = known
     return known
 

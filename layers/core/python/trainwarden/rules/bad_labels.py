@@ -195,7 +195,7 @@ def _followed(state: Json, obs: Observation) -> Json:
     accuracy = fact(_batch.classifier(obs), "accuracy")
     train = state["train"]
     if not math.isnan(accuracy):
-        train = [*train, [accuracy, _top(obs)]][-_KEPT:]
+        train = [*train[1 - _KEPT :], [accuracy, _top(obs)]]
     label, n, since = state["one"]
     for counts in _batch.labels(obs).values():
         if label == -2 and n == 0:  # noqa: PLR2004 - see above

@@ -185,23 +185,26 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
     """Return the counts of all labels with this batch's added; ``few``: [batches, close, nats]."""
     old = kept or {"at": obs.step, "batches": 0, "n": {}, "pure": {}, "few": [0, 0, 0.0],
                    "pairs": 0, "stayed": 0, "last": [-2, -1, -1]}  # fmt: skip
-    batch = {label: int(n) for label, n in sorted(obs.labels[name].items()) if label >= 0 and n > 0}
-    size, counts, pure = sum(batch.values()), dict(old["n"]), dict(old["pure"])
-    for label, n in batch.items():
-        key = str(label)
-        if key not in counts and len(counts) >= _KEPT:
-            key = "rest"
-        counts[key] = counts.get(key, 0) + n
+    told, seen, size = obs.labels[name], [], 0
+    counts, pure = dict(old["n"]), dict(old["pure"])
+    room = len(counts) + len(told) <= _KEPT
+    for label in sorted(told):
+        n = int(told[label])
+        if label >= 0 and n > 0:
+            seen.append(label)
+            size += n
+            key = str(label)
+            key = key if room or key in counts or len(counts) < _KEPT else "rest"
+            counts[key] = counts.get(key, 0) + n
     step, low, high = old["last"]
     pairs, stayed = old["pairs"], old["stayed"]
-    if len(batch) == 1:
-        key = str(next(iter(batch)))
+    if len(seen) == 1:
+        key = str(seen[0])
         if key in pure or len(pure) < _BLOCKS:
             many, least = pure.get(key, (0, size))
             pure[key] = [many + 1, min(least, size)]
         if low == high >= 0 and obs.step == step + 1:
             pairs, stayed = pairs + 1, stayed + (low == int(key))
-    seen = list(batch)
     last = [obs.step, seen[0], seen[-1]] if seen else old["last"]
     few = _neighbours(old, counts, seen, size, obs.step)
     return {"at": old["at"], "batches": old["batches"] + 1, "n": counts, "pure": pure, "few": few,

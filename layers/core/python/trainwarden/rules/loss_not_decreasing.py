@@ -140,7 +140,7 @@ class LossNotDecreasing(CheckedRule[Json]):
         if loss is None or obs.mode != (self.mode or "TRAIN") or state["told"]:
             return state, ()
         state = self._follow(state, obs, loss[1])
-        found = self._judge(state, obs, loss[0])
+        found = None if self._well(state, obs) else self._judge(state, obs, loss[0])
         return ({**state, "told": True}, [found]) if found else (state, ())
 
     def _follow(self, state: Json, obs: Observation, loss: float) -> Json:
@@ -179,6 +179,17 @@ class LossNotDecreasing(CheckedRule[Json]):
         if best is None or best >= (1 - _ONCE_LOWER) * max(first):
             return False
         return best < (1 - _ONCE_LOWER) * min(first) or best < (1 - _ONCE_LOWER) * median(first)
+
+    def _well(self, state: Json, obs: Observation) -> bool:
+        """Say at a glance whether the run is neither flat nor away nor at a guess."""
+        least, best = min(state["first"]), state["best"]  # the start is not below the least loss
+        if best is None or not best < (1 - _ONCE_LOWER) * least:
+            return False
+        recent = median([value for _, value, _ in state["last"][-_RECENT:]])
+        if least <= 0 or recent > self.max_rise * least:
+            return False
+        guess = trivial_loss(obs)
+        return not guess or recent < _GUESS * guess
 
     def _judge(self, state: Json, obs: Observation, name: str) -> Finding | None:
         start = median(state["first"])

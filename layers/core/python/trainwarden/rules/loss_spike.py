@@ -212,8 +212,10 @@ class LossSpike(CheckedRule[Json]):
         return value, self.blow_up * start, int(step), message
 
     def _diverging(self, state: Json, obs: Observation) -> _Told | None:
+        if state["above"] is None or not self._lasted(state, state["above"], obs):
+            return None
         level, start = median(state["last"][-_RECENT:]), state["start"]
-        if not self._lasted(state, state["above"], obs) or level < _COMING_BACK * state["above"][2]:
+        if level < _COMING_BACK * state["above"][2]:
             return None
         message = (
             f"the loss has been above {self.max_rise:g} times its start of {start:.4g} since step "
@@ -222,7 +224,7 @@ class LossSpike(CheckedRule[Json]):
         return level, self.max_rise * start, state["above"][0], message
 
     def _not_recovered(self, state: Json, obs: Observation) -> _Told | None:
-        if not self._lasted(state, state["lost"], obs):
+        if state["lost"] is None or not self._lasted(state, state["lost"], obs):
             return None
         level, best, top = median(state["last"][-_RECENT:]), state["best"], state["top"]
         limit = best[1] + self.max_relapse * (state["start"] - best[1])

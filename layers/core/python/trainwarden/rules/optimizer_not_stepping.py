@@ -56,6 +56,7 @@ from trainwarden.model import (
     Tier,
 )
 from trainwarden.rules._facts import fact, learning_rates, skipped, suspicions
+from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import gradient_of, here, weight_matrices
 from trainwarden.stats.catalog import INDEX
@@ -260,8 +261,8 @@ def _of(loop: Mapping[str, float], name: str) -> float:
 
 def _weights(obs: Observation) -> _Weights:
     rows = here(obs, weight_matrices(obs.layout))
-    change = obs.stats[:, _CHANGE][rows]
-    return _Weights(obs, rows, change, bool(np.count_nonzero(change > 0)))
+    change, moved = changes(obs, rows)
+    return _Weights(obs, rows, change, moved > 0)
 
 
 def _head_rests(weights: _Weights) -> bool:

@@ -60,6 +60,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import gradient_of, here, matching, once, weight_matrices
@@ -135,10 +136,9 @@ class UnchangedTensor(CheckedRule[Json]):
         rows = here(obs, once(obs.layout, "trainable matrices", _trainable_matrices))
         if obs.mode is not Mode.TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
-        change = obs.stats[:, _CHANGE][rows]
+        change, moved = changes(obs, rows)
         if int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED or _skipped(obs):
             return state, ()
-        moved = int(np.count_nonzero(change > 0))
         state["moved"] = state["moved"] or moved > 0
         resting = rows[:0] if moved == rows.size else rows[change == 0]
         if resting.size:  # NaN does not change either
@@ -262,7 +262,9 @@ def _trainable_matrices(layout: Layout) -> IntArray:
         if layout.tensors[row].trainable and len(layout.tensors[row].shape) > 1
     ]
     last = weight_matrices(layout)[-1:].tolist()
-    return np.array(sorted({*rows[:_MAX_TENSORS], *last}), dtype=np.int64)
+    found = np.array(sorted({*rows[:_MAX_TENSORS], *last}), dtype=np.int64)
+    same = np.array_equal(found, weight_matrices(layout))
+    return weight_matrices(layout) if same else found  # shares what is read of them
 
 
 def _has_gradient(obs: Observation, row: int) -> bool:
