@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
-from trainwarden.model import FloatArray, IntArray, Layout, Mode, Observation
+from trainwarden.model import TRAIN, FloatArray, IntArray, Layout, Observation
 from trainwarden.rules._facts import functions, grouped, second, single
 from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX, Flag
@@ -208,7 +208,7 @@ def several_optimizers(obs: Observation) -> bool:
 
 def trains(obs: Observation) -> bool:
     """Say whether this is a training step."""
-    return obs.mode is Mode.TRAIN
+    return obs.mode is TRAIN
 
 
 class Entry(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from trainwarden.model import FloatArray, IntArray, Mode, Observation
+from trainwarden.model import TRAIN, FloatArray, IntArray, Observation
 from trainwarden.rules._facts import second
 from trainwarden.rules._selection import clean, gathered, here, squares, weight_matrices
 from trainwarden.stats.catalog import INDEX, Flag
@@ -135,7 +135,7 @@ def _several(obs: Observation) -> bool:
 
 def trains(obs: Observation) -> bool:
     """Say whether this is a training step that the optimizer took."""
-    return obs.mode is Mode.TRAIN and obs.scalars.get("loop", {}).get("stepped", 1.0) != 0.0
+    return obs.mode is TRAIN and obs.scalars.get("loop", {}).get("stepped", 1.0) != 0.0
 
 
 def bad_loss(obs: Observation) -> bool:

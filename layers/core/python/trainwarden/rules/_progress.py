@@ -9,7 +9,7 @@ import math
 import re
 from statistics import median
 
-from trainwarden.model import Json, Mode, Observation
+from trainwarden.model import TRAIN, Json, Observation
 
 KEPT = 5  # saved steps in each median
 _MOST_STEPS = 1e9
@@ -77,7 +77,7 @@ def follow(state: Json, obs: Observation) -> Json:
     for before, after in done:  # most rules come with the very same losses
         if before is state or before == state:
             return after
-    loss = main_loss(obs) if obs.mode is Mode.TRAIN else None
+    loss = main_loss(obs) if obs.mode is TRAIN else None
     if loss is None:
         return state
     at = obs.step if state["at"] < 0 else state["at"]

@@ -33,11 +33,11 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -98,13 +98,13 @@ class AllZero(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Gradients of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured("gradients").size > 0
+        return obs.mode is TRAIN and obs.captured("gradients").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the streak of each tensor that is all zeros."""
         if self.threshold is not None or self.collection_names or self.tensor_regex:
             return self._sagemaker(state, obs)
-        if obs.mode is not Mode.TRAIN or skipped(obs):
+        if obs.mode is not TRAIN or skipped(obs):
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}
         full = np.count_nonzero(obs.stats[:, _ZERO] >= obs.stats[:, 0])  # empty ones, too

@@ -38,9 +38,9 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    EVAL,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -104,7 +104,7 @@ class BadInput(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge the inputs of one step, or what a validation pass says of them."""
-        if obs.mode is Mode.EVAL:
+        if obs.mode is EVAL:
             finding = None if "constant_input" in state["told"] else self._repeated(state, obs)
             return _told(state, finding)
         if not _batch.trains(obs):

@@ -37,9 +37,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
+    EVAL,
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -97,10 +98,10 @@ class BadLabels(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge the targets of one step, or a validation pass."""
-        if "objective" not in obs.scalars or obs.mode not in {Mode.TRAIN, Mode.EVAL}:
+        if "objective" not in obs.scalars or obs.mode not in {TRAIN, EVAL}:
             return state, ()
         found = []
-        if obs.mode is Mode.TRAIN:
+        if obs.mode is TRAIN:
             state = _followed(state, obs)
             findings = (self._impossible(state, obs), self._constant(state, obs))
         else:

@@ -49,9 +49,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
+    EVAL,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -120,11 +120,11 @@ class ClassImbalance(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Label counts of a training step."""
-        return obs.mode is not Mode.EVAL and bool(_batch.labels(obs))
+        return obs.mode is not EVAL and bool(_batch.labels(obs))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Add this step's labels to the counts; judge while the data is young."""
-        if obs.mode is Mode.EVAL or not obs.labels:
+        if obs.mode is EVAL or not obs.labels:
             return state, ()
         plain = self.threshold_misprediction is not None
         if not plain and obs.scalars.get("labels", {}).get("weighted", 0.0) > 0:

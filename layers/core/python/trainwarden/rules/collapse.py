@@ -38,9 +38,9 @@ from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -122,7 +122,7 @@ class Collapse(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which the outputs of a batch were compared."""
-        return obs.mode is Mode.TRAIN and _SPREAD in obs.scalars.get("batch", {})
+        return obs.mode is TRAIN and _SPREAD in obs.scalars.get("batch", {})
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Compare how alike outputs are with how alike they were."""

@@ -26,7 +26,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import (
+    TRAIN,
+    Finding,
+    Json,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
 from trainwarden.rules._parameters import CheckedRule
 
 _SHOWN = ("trees", "feature_importance")
@@ -54,7 +63,7 @@ class CreateXgboostReport(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Say whether the step has something that only a boosted run has."""
-        return obs.mode is Mode.TRAIN and any(obs.scalars.get(name) for name in _SHOWN)
+        return obs.mode is TRAIN and any(obs.scalars.get(name) for name in _SHOWN)
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Find nothing."""

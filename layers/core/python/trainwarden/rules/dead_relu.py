@@ -38,9 +38,9 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -100,11 +100,11 @@ class DeadRelu(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Channel counts of a training step."""
-        return obs.mode is Mode.TRAIN and bool(obs.channels)
+        return obs.mode is TRAIN and bool(obs.channels)
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Collect each layer's window; judge it when it is full."""
-        if obs.mode is not Mode.TRAIN:
+        if obs.mode is not TRAIN:
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}
         if not obs.channels:

@@ -44,9 +44,9 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -120,11 +120,11 @@ class ExplodingGradient(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Gradients of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured("gradients").size > 0
+        return obs.mode is TRAIN and obs.captured("gradients").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow the norm; say once that it exploded, or that it had before all became NaN."""
-        if obs.mode is not Mode.TRAIN or state["told"] or skipped(obs):
+        if obs.mode is not TRAIN or state["told"] or skipped(obs):
             return state, ()
         norm = gradient_norm(obs)
         if (math.isnan(norm) and infinite_gradients(obs)) or bad_loss(obs):

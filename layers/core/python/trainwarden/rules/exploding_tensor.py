@@ -48,11 +48,11 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -230,7 +230,7 @@ class ExplodingTensor(CheckedRule[Json]):
             "last_clean_step": before[-1][0] if before else seen,
             "losses": [[step, loss] for step, loss in before[-5:]],
         }
-        severity = Severity.WARNING if obs.mode is not Mode.TRAIN and not rows.size else None
+        severity = Severity.WARNING if obs.mode is not TRAIN and not rows.size else None
         remedies = _origin.remedies(source, before)
         return [
             Finding(

@@ -30,7 +30,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import (
+    TRAIN,
+    Finding,
+    Json,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
 from trainwarden.rules._motion import number
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
@@ -69,7 +78,7 @@ class GradientClipping(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step whose gradients went through clip_grad_norm_."""
-        return obs.mode is Mode.TRAIN and "clip_limit" in obs.scalars.get("optimizer", {})
+        return obs.mode is TRAIN and "clip_limit" in obs.scalars.get("optimizer", {})
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the streak of steps that were all cut."""

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -88,7 +88,7 @@ class GradientsNotZeroed(CheckedRule[Json]):
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Count saved steps in a row that added to old gradients."""
         carried = fact(obs, "loop", "gradients_carried")
-        if obs.mode is not Mode.TRAIN or state["told"] or skipped(obs):
+        if obs.mode is not TRAIN or state["told"] or skipped(obs):
             return state, ()
         if carried == 0:
             return ({**state, "since": -1, "count": 0} if state["count"] else state), ()

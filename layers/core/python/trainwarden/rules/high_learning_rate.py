@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import EVAL, Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 _RATE = re.compile(r"(\d+\.)?lr_\d+$")
@@ -59,7 +59,7 @@ class HighLearningRate(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A learning rate of a training step."""
-        return obs.mode is not Mode.EVAL and any(
+        return obs.mode is not EVAL and any(
             _RATE.match(name) for name in obs.scalars.get("optimizer", ())
         )
 

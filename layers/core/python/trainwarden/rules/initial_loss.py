@@ -33,9 +33,9 @@ from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -81,7 +81,7 @@ class InitialLoss(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Keep the first losses; judge them a few steps later."""
-        if state["told"] or obs.mode is not Mode.TRAIN:
+        if state["told"] or obs.mode is not TRAIN:
             return state, ()
         loss, guess = main_loss(obs), state["guess"]
         if loss is None:

@@ -49,9 +49,9 @@ from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -139,14 +139,12 @@ class LearningRateSchedule(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A rate and a loss of a training step."""
-        return (
-            obs.mode is Mode.TRAIN and largest_rate(obs) is not None and main_loss(obs) is not None
-        )
+        return obs.mode is TRAIN and largest_rate(obs) is not None and main_loss(obs) is not None
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow rate and loss; name each kind of trouble once."""
         loss, rate = main_loss(obs), largest_rate(obs)
-        if obs.mode is not Mode.TRAIN or loss is None or rate is None:
+        if obs.mode is not TRAIN or loss is None or rate is None:
             return state, ()
         state = self._follow(state, obs.step, rate, loss[1])
         if state["sign"] or len(state["last"]) < _RECENT:

@@ -41,9 +41,9 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -107,7 +107,7 @@ class LearningRateTooHigh(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights and the loss of a training step."""
-        return obs.mode is Mode.TRAIN and {"weights", "losses"} <= obs.present
+        return obs.mode is TRAIN and {"weights", "losses"} <= obs.present
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Count violent steps; judge the loss that follows."""

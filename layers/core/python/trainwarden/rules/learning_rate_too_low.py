@@ -39,9 +39,9 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -108,7 +108,7 @@ class LearningRateTooLow(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights and the loss of a training step."""
-        return obs.mode is Mode.TRAIN and {"weights", "losses"} <= obs.present
+        return obs.mode is TRAIN and {"weights", "losses"} <= obs.present
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend the stretch of tiny updates, or begin it anew."""

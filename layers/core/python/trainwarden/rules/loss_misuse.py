@@ -47,9 +47,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -160,7 +160,7 @@ class LossMisuse(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which a loss function was seen at work."""
-        return obs.mode is Mode.TRAIN and bool(obs.scalars.get("objective"))
+        return obs.mode is TRAIN and bool(obs.scalars.get("objective"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at what each function was given; tell each kind once."""

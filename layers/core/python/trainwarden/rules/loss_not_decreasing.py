@@ -182,8 +182,8 @@ class LossNotDecreasing(CheckedRule[Json]):
 
     def _well(self, state: Json, obs: Observation) -> bool:
         """Say at a glance whether the run is neither flat nor away nor at a guess."""
-        least, best = min(state["first"]), state["best"]  # the start is not below the least loss
-        if best is None or not best < (1 - _ONCE_LOWER) * least:
+        least = min(state["first"])  # the start is not below it
+        if not self._fell(state["first"], state["best"]):
             return False
         recent = median([value for _, value, _ in state["last"][-_RECENT:]])
         if least <= 0 or recent > self.max_rise * least:

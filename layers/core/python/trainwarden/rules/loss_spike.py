@@ -51,7 +51,16 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import (
+    TRAIN,
+    Finding,
+    Json,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
 from trainwarden.rules._baseline import classes, targets_variance
 from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
@@ -126,7 +135,7 @@ class LossSpike(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow the loss; name each kind of trouble once."""
-        loss = main_loss(obs, self.tensor_regex) if obs.mode is Mode.TRAIN else None
+        loss = main_loss(obs, self.tensor_regex) if obs.mode is TRAIN else None
         if loss is None or state["quiet"]:
             return state, ()
         name, value = loss

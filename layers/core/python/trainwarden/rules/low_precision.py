@@ -47,11 +47,11 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -153,7 +153,7 @@ class LowPrecision(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step with a loss; what computes in float32 has nothing to lose."""
-        return obs.mode is Mode.TRAIN and bool(obs.scalars.get("losses"))
+        return obs.mode is TRAIN and bool(obs.scalars.get("losses"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look for each kind in turn."""

@@ -44,11 +44,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -142,11 +142,11 @@ class MissingGradient(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured("weights").size > 0
+        return obs.mode is TRAIN and obs.captured("weights").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend what is missing; tell the first kind that lasted."""
-        if obs.mode is not Mode.TRAIN or state["told"] or skipped(obs):
+        if obs.mode is not TRAIN or state["told"] or skipped(obs):
             return state, ()
         loss = follow(state["loss"], obs)
         if fact(obs, "loop", "stepped") == 0:

@@ -44,11 +44,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from trainwarden.model import (
+    EVAL,
+    TRAIN,
     Finding,
     FloatArray,
     IntArray,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -164,13 +165,13 @@ class OptimizerNotStepping(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step of which the loop or the learning rate is known."""
-        return obs.mode is Mode.TRAIN and bool(obs.scalars.get("loop") or learning_rates(obs))
+        return obs.mode is TRAIN and bool(obs.scalars.get("loop") or learning_rates(obs))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend what is suspected; tell the first kind that lasted."""
         if state["told"]:
             return state, ()
-        if obs.mode is not Mode.TRAIN:
+        if obs.mode is not TRAIN:
             return self._without_steps(state, obs)
         if skipped(obs):
             return {**state, "passes": -1}, ()
@@ -218,7 +219,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
 
     def _without_steps(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Count evaluation passes before the first step; training batches end each of them."""
-        if obs.mode is not Mode.EVAL or state["passes"] < 0:
+        if obs.mode is not EVAL or state["passes"] < 0:
             return state, ()
         passes = state["passes"] + 1
         if passes < self.patience:

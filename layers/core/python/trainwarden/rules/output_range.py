@@ -38,9 +38,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -108,7 +108,7 @@ class OutputRange(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which a loss function was seen at work."""
-        return obs.mode is Mode.TRAIN and bool(obs.scalars.get("objective"))
+        return obs.mode is TRAIN and bool(obs.scalars.get("objective"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Hold the range of the targets against that of the output."""

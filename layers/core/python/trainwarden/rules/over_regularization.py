@@ -38,9 +38,9 @@ from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -124,11 +124,11 @@ class OverRegularization(CheckedRule[Json]):
     def inspects(self, obs: Observation) -> bool:
         """A training step whose loss and weights or dropout are known."""
         there = obs.captured("weights").size > 0 or "dropout_max" in obs.scalars.get("loop", {})
-        return obs.mode is Mode.TRAIN and there and bool(obs.scalars.get("losses"))
+        return obs.mode is TRAIN and there and bool(obs.scalars.get("losses"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Measure weights and loss; tell the first kind that lasted."""
-        if obs.mode is not Mode.TRAIN or state["told"] or skipped(obs):
+        if obs.mode is not TRAIN or state["told"] or skipped(obs):
             return state, ()
         size, loss = _size(obs), _task_loss(obs)
         state = {

@@ -46,7 +46,17 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import (
+    EVAL,
+    TRAIN,
+    Finding,
+    Json,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
 
@@ -96,15 +106,15 @@ class Overfit(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A validation loss."""
-        return obs.mode is Mode.EVAL and bool(obs.scalars.get("losses"))
+        return obs.mode is EVAL and bool(obs.scalars.get("losses"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Average the training losses; judge at each validation pass."""
-        if obs.mode is Mode.TRAIN:
+        if obs.mode is TRAIN:
             return self._trained(state, obs), ()
         new = {name: total / count for name, (total, count) in state["train"].items()}
         known = {**state["mean"], **new}
-        if obs.mode is not Mode.EVAL or not known:
+        if obs.mode is not EVAL or not known:
             return state, ()
         loss = main_loss(obs, tuple(f"{re.escape(name)}$" for name in known))  # like with like
         if loss is None:

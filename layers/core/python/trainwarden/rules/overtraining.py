@@ -38,7 +38,17 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import (
+    EVAL,
+    TRAIN,
+    Finding,
+    Json,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
 
@@ -93,18 +103,18 @@ class Overtraining(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A validation loss."""
-        return obs.mode is Mode.EVAL and bool(obs.scalars.get("losses"))
+        return obs.mode is EVAL and bool(obs.scalars.get("losses"))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Average the training losses; judge at each validation pass."""
         loss = main_loss(obs, self.tensor_regex)
-        if loss is None or obs.mode not in {Mode.TRAIN, Mode.EVAL}:
+        if loss is None or obs.mode not in {TRAIN, EVAL}:
             return state, ()
         if (self.patience_train, self.patience_validation, self.delta) != (None, None, None):
             return self._sagemaker(state, obs, *loss)
         if state["told"]:
             return state, ()
-        if obs.mode is Mode.TRAIN:
+        if obs.mode is TRAIN:
             steps, mean = window_mean(obs)
             total, count = state["train"]
             total, count = total + (mean * steps if steps else loss[1]), count + (steps or 1)
@@ -149,7 +159,7 @@ class Overtraining(CheckedRule[Json]):
         self, state: Json, obs: Observation, name: str, value: float
     ) -> tuple[Json, Sequence[Finding]]:
         """``modes`` maps mode → [lowest loss, its step, saved steps without improvement]."""
-        training = obs.mode is Mode.TRAIN
+        training = obs.mode is TRAIN
         given, usual = (
             (self.patience_train, _TRAIN) if training else (self.patience_validation, _VALIDATION)
         )

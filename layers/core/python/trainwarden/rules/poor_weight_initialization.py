@@ -50,12 +50,12 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     FloatArray,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -141,11 +141,11 @@ class PoorWeightInitialization(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured("weights").size > 0
+        return obs.mode is TRAIN and obs.captured("weights").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at the first weights; wait until the loss says whether they hurt."""
-        if state["told"] or obs.mode is not Mode.TRAIN:
+        if state["told"] or obs.mode is not TRAIN:
             return state, ()
         if self.threshold is not None:
             return self._sagemaker(state, obs)

@@ -48,11 +48,11 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -120,7 +120,7 @@ class SaturatedActivation(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step with the outputs of activation functions."""
-        return obs.mode is Mode.TRAIN and obs.captured("activations").size > 0
+        return obs.mode is TRAIN and obs.captured("activations").size > 0
 
     def _rows(self, obs: Observation) -> IntArray:
         rows = here(obs, once(obs.layout, "saturating layers", _saturating))
@@ -130,7 +130,7 @@ class SaturatedActivation(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend or end each layer's streak."""
-        if obs.mode is not Mode.TRAIN:
+        if obs.mode is not TRAIN:
             return state, ()
         rows = self._rows(obs)
         if not rows.size:

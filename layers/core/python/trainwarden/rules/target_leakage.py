@@ -26,7 +26,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Mode, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import (
+    EVAL,
+    TRAIN,
+    Finding,
+    Json,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
 from trainwarden.rules._importance import IMPORTANCE, shares
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
@@ -85,7 +95,7 @@ class TargetLeakage(CheckedRule[Json]):
             told = obs.scalars.get(IMPORTANCE.collection, {}).get("total_gain/", len(found))
             alone = found[best] if told >= self.min_features or found[best] >= 1 else 0.0
             state = {**state, "feature": best, "share": alone}
-        falls = [fallen.get(one.value, 0.0) for one in (Mode.TRAIN, Mode.EVAL)]
+        falls = [fallen.get(one.value, 0.0) for one in (TRAIN, EVAL)]
         if state["share"] < self.gain_share or min(falls) < self.fall:
             return state, ()
         message = (

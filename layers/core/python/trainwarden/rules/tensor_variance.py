@@ -38,12 +38,12 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     FloatArray,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -131,14 +131,14 @@ class TensorVariance(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights of a training step."""
-        return obs.mode is Mode.TRAIN and obs.captured("weights").size > 0
+        return obs.mode is TRAIN and obs.captured("weights").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Compare with the first saved step, or with the limits given."""
         if self.max_threshold is not None or self.min_threshold is not None:
             return self._sagemaker(state, obs)
         rows = once(obs.layout, "followed matrices", _followed)
-        there = obs.mode is Mode.TRAIN and 0 < rows.size == here(obs, rows).size
+        there = obs.mode is TRAIN and 0 < rows.size == here(obs, rows).size
         if state["told"] or not there or bad_loss(obs):
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}

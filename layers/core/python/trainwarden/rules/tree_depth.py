@@ -33,9 +33,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainwarden.model import (
+    EVAL,
     Finding,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -99,7 +99,7 @@ class TreeDepth(CheckedRule[Json]):
         """Count ill rounds; one finding for each streak."""
         if self.depth is not None:
             return self._sagemaker(state, obs)
-        if obs.mode is Mode.EVAL:
+        if obs.mode is EVAL:
             return self._validated(state, obs)
         told = obs.scalars.get(TREES.collection)
         if not told or not _finite(told, "depth", "leaves", "samples"):

@@ -49,11 +49,12 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    EVAL,
+    TRAIN,
     Finding,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -128,13 +129,13 @@ class UnchangedTensor(CheckedRule[Json]):
         """Extend the rest of each tensor that did not change; the others are awake."""
         if self.collection_names or self.tensor_regex:
             return self._allclose(state, obs)
-        if obs.mode is Mode.EVAL and state["passes"] >= 0:
+        if obs.mode is EVAL and state["passes"] >= 0:
             return self._without_steps(state, obs)
         rate = float(obs.scalars.get("optimizer", {}).get("lr_0", math.nan))
         top = state["rate"] if math.isnan(rate) else max(state["rate"], rate)
         state = {**state, "loss": follow(state["loss"], obs), "rate": top, "passes": -1}
         rows = here(obs, once(obs.layout, "trainable matrices", _trainable_matrices))
-        if obs.mode is not Mode.TRAIN or not rows.size or rate < _LOW_RATE * top:
+        if obs.mode is not TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
         change, moved = changes(obs, rows)
         if int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED or _skipped(obs):

@@ -41,11 +41,11 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     FloatArray,
     IntArray,
     Json,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -119,7 +119,7 @@ class VanishingGradient(CheckedRule[Json]):
         loss = follow(state["loss"], obs)
         state = {**state, "loss": loss}
         rows = here(obs, gradient_matrices(obs.layout))
-        if obs.mode is not Mode.TRAIN or rows.size < _MIN_LAYERS or _skipped(obs, rows):
+        if obs.mode is not TRAIN or rows.size < _MIN_LAYERS or _skipped(obs, rows):
             return state, ()
         at = state["at"] = obs.step if state["at"] < 0 else state["at"]
         first, last = ends(obs, rows)

@@ -34,6 +34,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    TRAIN,
     Finding,
     Json,
     Mode,
@@ -85,9 +86,9 @@ class WeightUpdateRatio(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Tell of each tensor that has left its limits."""
-        if obs.mode is Mode.TRAIN and not state["modes"]:
+        if obs.mode is TRAIN and not state["modes"]:
             state = {**state, "modes": True}
-        if obs.mode is not Mode.TRAIN and (state["modes"] or obs.mode is not Mode.GLOBAL):
+        if obs.mode is not TRAIN and (state["modes"] or obs.mode is not Mode.GLOBAL):
             return state, ()
         near = state["at"] >= 0 and obs.step - state["at"] < (self.num_steps or 0)
         rows = obs.captured("weights")

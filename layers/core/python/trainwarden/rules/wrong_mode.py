@@ -46,11 +46,12 @@ from typing import ClassVar
 import numpy as np
 
 from trainwarden.model import (
+    EVAL,
+    TRAIN,
     Finding,
     IntArray,
     Json,
     Layout,
-    Mode,
     Need,
     Observation,
     RuleMeta,
@@ -130,14 +131,14 @@ class WrongMode(CheckedRule[Json]):
     def inspects(self, obs: Observation) -> bool:
         """A training step at which the modules' modes are known."""
         loop = obs.scalars.get("loop", {})
-        return obs.mode is Mode.TRAIN and ("batchnorms" in loop or "dropouts" in loop)
+        return obs.mode is TRAIN and ("batchnorms" in loop or "dropouts" in loop)
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at the modes of this step."""
-        if obs.mode is Mode.EVAL:
+        if obs.mode is EVAL:
             state = state if state["own"] else {**state, "own": True}  # it validates in eval mode
             return self._evaluated(state, obs) if state["slow"] else (state, ())
-        if obs.mode is not Mode.TRAIN or not self.inspects(obs):
+        if obs.mode is not TRAIN or not self.inspects(obs):
             return state, ()
         loop = obs.scalars["loop"]
         facts = {name: loop.get(name, math.nan) for name in _NAMES}
