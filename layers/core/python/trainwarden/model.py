@@ -276,7 +276,7 @@ class Observation:
 
     def captured(self, collection: str) -> IntArray:
         """Rows of ``collection`` captured at this step, (T,) int64; not to be written into."""
-        key = ("captured", str(collection))
+        key = ("captured", collection)
         known: IntArray | None = self.memo.get(key)
         if known is not None:
             return known

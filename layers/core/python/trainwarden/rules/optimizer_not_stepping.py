@@ -182,7 +182,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
             "kept": kept,
             "told": False,
             "passes": -1 if fact(obs, "loop", "stepped") != 0 else state["passes"],
-            "rated": state["rated"] or any(rate != 0 for rate in rates),
+            "rated": state["rated"] or any(rates),
         }
         for kind, (since, count) in kept.items():
             slow = kind in {"zero_learning_rate", "no_change"}

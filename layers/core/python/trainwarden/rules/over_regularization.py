@@ -155,7 +155,8 @@ class OverRegularization(CheckedRule[Json]):
         decay, _, rate = _decay(obs) if share < _SMALLER else (0.0, 0.0, 0.0)
         if rate >= self.max_rate:
             yield "weight_decay forgets"
-        if not (share < self.shrunk or fact(obs, "loop", "dropout_max") >= self.max_dropout):
+        dropped = obs.scalars.get("loop", {}).get("dropout_max", 0.0)
+        if not (share < self.shrunk or dropped >= self.max_dropout):
             return
         if not _stuck(obs, state):
             return

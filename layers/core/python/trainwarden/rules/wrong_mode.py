@@ -138,21 +138,22 @@ class WrongMode(CheckedRule[Json]):
         if obs.mode is EVAL:
             state = state if state["own"] else {**state, "own": True}  # it validates in eval mode
             return self._evaluated(state, obs) if state["slow"] else (state, ())
-        if obs.mode is not TRAIN or not self.inspects(obs):
+        loop = obs.scalars.get("loop", {})
+        if obs.mode is not TRAIN or not ("batchnorms" in loop or "dropouts" in loop):
             return state, ()
-        loop = obs.scalars["loop"]
         facts = {name: loop.get(name, math.nan) for name in _NAMES}
         told = state["told"]
         kinds = [k for k in self._kinds(obs, facts, trained=state["trained"]) if k not in told]
         kept = suspicions(state["kept"], obs.step, kinds)
         dropping = facts["dropouts"] > facts["dropouts_in_eval"]
-        state = {**state, "kept": kept, "trained": state["trained"] or dropping}
+        slow = _slow(state, obs, facts)
+        state = {**state, "kept": kept, "trained": state["trained"] or dropping, "slow": slow}
         found: list[Finding] = []
         for kind, (since, count) in kept.items():
-            slow = kind == "batchnorm_stale"
-            if count >= self.patience and (not slow or obs.step - since >= self.min_steps):
+            least = self.min_steps if kind == "batchnorm_stale" else -math.inf
+            if count >= self.patience and obs.step - since >= least:
                 found.append(self._finding(obs, kind, facts, since, count))
-        state, more = self._validation({**state, "slow": _slow(state, obs, facts)}, obs, facts)
+        state, more = self._validation(state, obs, facts)
         found += more
         if not found:
             return state, ()
