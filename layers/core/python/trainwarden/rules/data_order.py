@@ -103,9 +103,10 @@ class DataOrder(CheckedRule[Json]):
         name = next(iter(_batch.labels(obs)), "")
         if not name:
             return self._targets(state, obs)
-        if not _known(obs.labels[name]) or not _batch.per_sample(obs, name):
+        single = _batch.per_sample(obs, name)
+        kept = _counted(_of("n", state, name), obs, name) if single else None
+        if kept is None:
             return state, ()
-        kept = _counted(_of("n", state, name), obs, name)
         finding = self._blocks(kept, obs, name) or self._few(kept, obs, name)
         finding = finding or _one_class(kept, obs, name)
         if finding is not None:
@@ -171,10 +172,6 @@ class DataOrder(CheckedRule[Json]):
         return {}, (Finding(obs.step, name, moved, _FAR, message, since, evidence),)
 
 
-def _known(counts: Mapping[int, int]) -> bool:
-    return any(label >= 0 and n > 0 for label, n in counts.items())
-
-
 def _of(kind: str, state: Json, name: str) -> Json | None:
     """What is kept of ``name``, if of this kind: targets may be whole numbers at times."""
     kept: Json | None = state["names"].get(name)
@@ -182,7 +179,10 @@ def _of(kind: str, state: Json, name: str) -> Json | None:
 
 
 def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
-    """Return the counts of all labels with this batch's added; ``few``: [batches, close, nats]."""
+    """Return the counts of all labels with this batch's added, None if it holds no class.
+
+    ``few`` is [batches, close, nats].
+    """
     old = kept or {"at": obs.step, "batches": 0, "n": {}, "pure": {}, "few": [0, 0, 0.0],
                    "pairs": 0, "stayed": 0, "last": [-2, -1, -1]}  # fmt: skip
     told, seen, size = obs.labels[name], [], 0
@@ -196,6 +196,8 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
             key = str(label)
             key = key if room or key in counts or len(counts) < _KEPT else "rest"
             counts[key] = counts.get(key, 0) + n
+    if not seen:
+        return None
     step, low, high = old["last"]
     pairs, stayed = old["pairs"], old["stayed"]
     if len(seen) == 1:
@@ -205,7 +207,7 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
             pure[key] = [many + 1, min(least, size)]
         if low == high >= 0 and obs.step == step + 1:
             pairs, stayed = pairs + 1, stayed + (low == int(key))
-    last = [obs.step, seen[0], seen[-1]] if seen else old["last"]
+    last = [obs.step, seen[0], seen[-1]]
     few = _neighbours(old, counts, seen, size, obs.step)
     return {"at": old["at"], "batches": old["batches"] + 1, "n": counts, "pure": pure, "few": few,
             "pairs": pairs, "stayed": stayed, "last": last}  # fmt: skip
