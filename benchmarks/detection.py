@@ -33,6 +33,7 @@ from trainwarden.engine import RuleSpec, replay
 from trainwarden.engine.findings import CRASH_CODE
 from trainwarden.model import Finding, Json, Observation, Severity
 from trainwarden.rules import names
+from trainwarden.store.listing import steps_keys
 from trainwarden.store.memory import MemoryObjects
 from trainwarden.wire import codec, keys
 from trainwarden.wire.manifest import Manifest
@@ -141,10 +142,10 @@ def observations(store: MemoryObjects) -> Iterator[Observation]:
     if body is None:
         return
     layout = Manifest.from_bytes(body).layout
-    for key in store.keys(keys.steps_prefix(JOB)):
-        parsed, steps = keys.parse(key), store.get(key, max_bytes=MAX_BYTES)
-        if isinstance(parsed, keys.StepsKey) and steps is not None:
-            yield from codec.decode(steps, layout, key=parsed).observations
+    for key in steps_keys(store, JOB):
+        steps = store.get(str(key), max_bytes=MAX_BYTES)
+        if steps is not None:
+            yield from codec.decode(steps, layout, key=key).observations
 
 
 def judge(seen: Sequence[Observation]) -> tuple[Finding, ...]:

@@ -120,6 +120,28 @@ def test_a_broken_run_is_told_and_the_others_go_on(
     assert found["healthy"]["last_step"] == -1
 
 
+def test_what_somebody_else_put_beside_the_steps_does_not_hide_a_stop(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs, tmp_path / "a")
+    steps = tmp_path / "a" / "jobs" / "sick" / "steps" / "0000"
+    (steps / "0000.notes.txt").write_text("mine")
+    usual, beside = (documents(capsys, str(root))["sick"] for root in (runs, tmp_path))
+    assert usual["stop"] is not None
+    assert beside["stop"] == usual["stop"]
+
+
+def test_a_broken_first_object_hides_no_later_stop(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs, tmp_path / "a")
+    steps = sorted((tmp_path / "a" / "jobs" / "sick" / "steps" / "0000").iterdir())
+    steps[0].write_bytes(b"nonsense")
+    found = documents(capsys, str(tmp_path), "--stop-on", "warning")["sick"]
+    assert any(steps[0].stem in problem for problem in found["problems"])
+    assert (found["stop"] is not None) is bool(found["fired"])
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from trainwarden import config, policy
-from trainwarden.errors import KeyGrammarError
+from trainwarden.errors import KeyGrammarError, MalformedObjectError
 from trainwarden.model import Json, Mode, Observation, Severity, Status
 from trainwarden.pipeline.check import check
 from trainwarden.pipeline.outcome import verdicts
 from trainwarden.pipeline.progress import Progress
 from trainwarden.rules.similar_across_runs import pair
+from trainwarden.store.listing import steps_keys
 from trainwarden.store.memory import MemoryLedger
 from trainwarden.store.ports import Entry, EntryKind, JobRecord, ObjectStore
 from trainwarden.trial import open_trial
@@ -186,16 +187,16 @@ def _recorded(objects: ObjectStore, job: str) -> Iterator[Observation]:
     body = objects.get(str(keys.ManifestKey(job)), max_bytes=MAX_MANIFEST_BYTES)
     if body is None:
         return
-    layout = Manifest.from_bytes(body).layout
-    worker = -1
-    for key in objects.keys(keys.steps_prefix(job)):
-        parsed = keys.parse(key)
-        if not isinstance(parsed, keys.StepsKey) or worker not in {-1, parsed.worker}:
-            continue
-        worker = parsed.worker
-        steps = objects.get(key, max_bytes=codec.MAX_OBJECT_BYTES)
-        if steps is not None:
-            yield from codec.decode(steps, layout, key=parsed).observations
+    manifest, worker = Manifest.from_bytes(body), -1
+    for key in steps_keys(objects, job):
+        if worker not in {-1, key.worker}:
+            return
+        worker = key.worker
+        steps = objects.get(str(key), max_bytes=codec.MAX_OBJECT_BYTES)
+        with suppress(MalformedObjectError, codec.LayoutUnknownError):  # told as a problem
+            found = codec.decode(steps or b"", manifest.layout, key=key)
+            if found.run == manifest.run:
+                yield from found.observations
 
 
 def _problems(record: JobRecord, ledger: MemoryLedger, job: str) -> Iterator[str]:

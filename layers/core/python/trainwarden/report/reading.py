@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from trainwarden.errors import KeyGrammarError, MalformedObjectError, NotFoundError
+from trainwarden.errors import MalformedObjectError, NotFoundError
 from trainwarden.merge import merge
 from trainwarden.model import Collection, Layout, Mode, Observation
 from trainwarden.report.values import Line
+from trainwarden.store.listing import steps_keys
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire import codec
-from trainwarden.wire.keys import ManifestKey, StepsKey, parse, steps_prefix
+from trainwarden.wire.keys import ManifestKey, StepsKey
 from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, Manifest
 
 _KEPT = (Collection.LABELS, Collection.OUTPUTS)  # tensors of which the statistics are shown
@@ -66,23 +66,13 @@ def read(objects: ObjectStore, job: str) -> Recorded:
     manifest = Manifest.from_bytes(body)
     seen: dict[tuple[int, Mode, int], dict[int, Observation]] = {}
     unread = 0
-    for key in _keys(objects, job):
+    for key in steps_keys(objects, job):
         found = _observations(objects, key, manifest)
         unread += found is None
         for obs in found or ():
             seen.setdefault((obs.step, obs.mode, obs.mode_step), {})[key.worker] = obs
     order = sorted(seen, key=lambda one: (one[0], one[1] is not Mode.TRAIN, one[2]))
     return Recorded(manifest, tuple(merge([*seen[one].values()]) for one in order), unread)
-
-
-def _keys(objects: ObjectStore, job: str) -> Iterator[StepsKey]:
-    for found in objects.keys(steps_prefix(job)):
-        try:
-            key = parse(found)
-        except KeyGrammarError:
-            continue  # what somebody else put there
-        if isinstance(key, StepsKey):
-            yield key
 
 
 def _observations(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from trainwarden.errors import KeyGrammarError, MalformedObjectError, NotFoundError
+from trainwarden.errors import MalformedObjectError, NotFoundError
 from trainwarden.model import Observation
+from trainwarden.store.listing import steps_keys
 from trainwarden.store.ports import ObjectStore
 from trainwarden.trial.seen import Seen
 from trainwarden.trial.source import CollectionInfo, Moment, Workers
 from trainwarden.wire import codec
-from trainwarden.wire.keys import EndKey, ManifestKey, StepsKey, parse, steps_prefix
+from trainwarden.wire.keys import EndKey, ManifestKey, StepsKey
 from trainwarden.wire.manifest import MAX_END_BYTES, MAX_MANIFEST_BYTES, End, Manifest
 
 
@@ -81,23 +82,14 @@ class OwnSource:
         self._manifest = manifest
         ended = [self._ended(worker, manifest) for worker in manifest.workers]
         for worker in manifest.workers:
-            for key in self._keys(worker):
+            after = self._last.get(worker, "")
+            for key in steps_keys(self._objects, self.name, worker, after=after):
                 self._read(key, manifest)
         self.finished = all(ended)
 
     def _ended(self, worker: int, manifest: Manifest) -> bool:
         body = self._objects.get(str(EndKey(self.name, worker)), max_bytes=MAX_END_BYTES)
         return body is not None and End.from_bytes(body).run == manifest.run
-
-    def _keys(self, worker: int) -> Iterable[StepsKey]:
-        prefix = steps_prefix(self.name, worker)
-        for text in self._objects.keys(prefix, after=self._last.get(worker, "")):
-            try:
-                key = parse(text)
-            except KeyGrammarError:
-                continue  # what somebody else put there
-            if isinstance(key, StepsKey):
-                yield key
 
     def _read(self, key: StepsKey, manifest: Manifest) -> None:
         body = self._objects.get(str(key), max_bytes=codec.MAX_OBJECT_BYTES)
