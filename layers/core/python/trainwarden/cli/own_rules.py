@@ -81,7 +81,7 @@ def _imported(file: Path) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except Exception as error:  # the user's module may raise anything while it is imported
         del sys.modules[spec.name]
         said = f"{file}: {type(error).__name__}: {error}"
         raise BadInputError("a module of rules that can be imported", said) from error

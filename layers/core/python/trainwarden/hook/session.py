@@ -243,7 +243,7 @@ class Session:
     def _guard(self, function: Callable[..., T], *arguments: Any) -> T | None:
         try:
             return function(*arguments)
-        except Exception as error:
+        except Exception as error:  # the outermost guard: see the module's docstring
             self._switch_off(error)
             if self.options.strict:
                 raise

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
 from trainwarden.model import TRAIN, FloatArray, IntArray, Layout, Observation
-from trainwarden.rules._facts import functions, grouped, second, single
+from trainwarden.rules._facts import functions, grouped, single
 from trainwarden.rules._selection import here, once
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
@@ -199,11 +199,6 @@ def answers(obs: Observation, classes: float) -> bool:
         return False
     shape = obs.layout.tensors[row].shape
     return classes in shape or (classes == 2 and math.prod(shape) == 1)  # noqa: PLR2004 - a sign
-
-
-def several_optimizers(obs: Observation) -> bool:
-    """Say whether more than one optimizer trains the model, as in adversarial training."""
-    return second(tuple(obs.scalars.get("optimizer", ())))
 
 
 def trains(obs: Observation) -> bool:

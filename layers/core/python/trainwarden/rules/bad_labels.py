@@ -49,6 +49,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import Facts, fact
+from trainwarden.rules._motion import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 _SMOOTHED = (-0.5, 1.5)
@@ -140,7 +141,7 @@ class BadLabels(CheckedRule[Json]):
         classes = fact(facts, "classes")
         known = classes >= 2  # noqa: PLR2004 - two classes
         certain = fact(facts, "accuracy") >= _CERTAIN and _batch.answers(obs, classes)
-        if not known or not certain or _batch.several_optimizers(obs):
+        if not known or not certain or several_optimizers(obs):
             return None
         message = f"all {n} labels seen in {obs.step - since} steps are {label}"
         return Finding(obs.step, _label(obs), 1.0, 1.0, message, since,

@@ -46,6 +46,7 @@ import numpy as np
 from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import fact
+from trainwarden.rules._motion import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 
@@ -98,7 +99,7 @@ class DataOrder(CheckedRule[Json]):
         """Judge one label tensor: the first by name."""
         if state == {} or not _batch.trains(obs):
             return state, ()
-        if state["saves"] >= _STEPS or _batch.several_optimizers(obs):
+        if state["saves"] >= _STEPS or several_optimizers(obs):
             return {}, ()
         name = next(iter(_batch.labels(obs)), "")
         if not name:

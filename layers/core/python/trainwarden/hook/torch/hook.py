@@ -244,7 +244,7 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         session.connect(steps, steps.leftovers())
         EXITS.follow(session)
         session.guarded(steps.attach)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it must not end the training
         if strict:
             raise
         say(f"training is not watched: {error}")

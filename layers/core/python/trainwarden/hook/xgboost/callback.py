@@ -81,7 +81,7 @@ class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,u
             self._rounds = Rounds(self._session, train, training_set)
             self._session.connect(self._rounds, lambda: None)
             EXITS.follow(self._session)
-        except Exception as error:
+        except Exception as error:  # whatever it is, it must not end the training
             if strict:
                 raise
             say(f"training is not watched: {error}")
