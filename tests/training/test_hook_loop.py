@@ -216,9 +216,8 @@ def test_a_gan_that_never_clears_gradients_carries_them() -> None:
     assert facts(found, "gradients_carried")[2:] == [1.0] * 6
 
 
-def test_the_closures_of_lbfgs_are_passes_and_carry_nothing() -> None:
-    model = mlp()
-    optimizer: Any = torch.optim.LBFGS(model.parameters(), max_iter=3)
+def with_closures(model: nn.Module, optimizer: Any) -> Callable[[object], None]:
+    """Three steps of an optimizer that makes its passes itself."""
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
@@ -230,7 +229,14 @@ def test_the_closures_of_lbfgs_are_passes_and_carry_nothing() -> None:
         for _ in range(3):
             optimizer.step(closure)
 
-    found = record(model, loop, optimizer, LOSS)
+    return loop
+
+
+def test_the_closures_of_lbfgs_are_passes_and_carry_nothing() -> None:
+    model = mlp()
+    optimizer: Any = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    found = record(model, with_closures(model, optimizer), optimizer, LOSS)
     assert set(facts(found, "gradients_carried")) == {0.0}
     assert all(passes is not None and passes >= 3 for passes in facts(found, "backward_passes"))
 
@@ -597,17 +603,7 @@ def test_gradients_that_lbfgs_makes_itself_are_not_missed() -> None:
     model = mlp()
     optimizer: Any = torch.optim.LBFGS(model.parameters(), max_iter=2)
 
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss: torch.Tensor = LOSS(model(X), Y)
-        torch.autograd.backward(loss)
-        return loss
-
-    def loop(_: object) -> None:
-        for _ in range(3):
-            optimizer.step(closure)
-
-    found = record(model, loop, optimizer, LOSS)
+    found = record(model, with_closures(model, optimizer), optimizer, LOSS)
     assert facts(found, "parameters_without_gradient") == [0.0] * 3
 
 
