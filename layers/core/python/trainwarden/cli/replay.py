@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rich.progress import track
 
 from trainwarden.cli import own_rules
+from trainwarden.cli.commands import ISSUES, OK
 from trainwarden.cli.render import Output
 from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
 from trainwarden.model import Json
@@ -23,7 +24,6 @@ from trainwarden.pipeline.replaying import Replayed, replay_run, understood
 from trainwarden.store.folder import FolderObjects
 from trainwarden.store.ports import ObjectStore
 
-OK, ISSUES = 0, 1
 COLUMNS = ("run", "last_step", "would_stop", "saved", "fires")
 FIRED_COLUMNS = ("run", "step", "rule", "severity", "cause", "message")
 COMPARED_COLUMNS = ("run", "new", "gone", "both")

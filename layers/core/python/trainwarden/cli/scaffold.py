@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainwarden.cli import templates
+from trainwarden.cli.commands import OK
 from trainwarden.cli.render import Output
 from trainwarden.errors import BadInputError
 from trainwarden.model import Json
 from trainwarden.rules import PROFILES, registry
 
-OK = 0
 FIRST_CODE, LAST_CODE = 901, 999  # 9xx of each family belongs to users
 _NAME = re.compile(r"[A-Z][A-Za-z0-9]{2,47}")
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -159,8 +159,3 @@ def unusual_input(obs: Observation) -> bool:
     rows = obs.captured("inputs")
     floats = [int(r) for r in rows if obs.layout.tensors[int(r)].dtype.startswith(("float", "bf"))]
     return bool(floats) and bool(np.any(STATISTICS["rms"].compute(obs.stats[floats]) > _INPUT))
-
-
-def number(value: float) -> float | None:
-    """Return a number as JSON knows it, rounded to four digits; None for NaN and infinity."""
-    return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -53,12 +53,12 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._facts import rounded
 from trainwarden.rules._motion import (
     bad_loss,
     ends,
     gradient_norm,
     infinite_gradients,
-    number,
     several_optimizers,
     skipped,
     unusual_input,
@@ -158,8 +158,8 @@ class ExplodingGradient(CheckedRule[Json]):
             f"the gradient's norm is {norm:.3g}, {norm / base:.2g} times the {base:.3g} of the "
             f"first steps, and the {loss[0]} {loss[1]:.4g} after a start of {first:.4g}"
         )
-        evidence = {"kind": "growth", "base": number(base), "loss": number(loss[1]),
-                    "loss_at_start": number(first)}  # fmt: skip
+        evidence = {"kind": "growth", "base": rounded(base), "loss": rounded(loss[1]),
+                    "loss_at_start": rounded(first)}  # fmt: skip
         since = _since(state, base * math.sqrt(self.growth), obs.step)
         return Finding(obs.step, "", norm, self.growth * base, message, since, evidence)
 
@@ -176,7 +176,7 @@ class ExplodingGradient(CheckedRule[Json]):
             f"loss of {loss[1]:.4g}: a change of the weights by 0.1 % changes the loss by "
             f"{value / 1000:.2g} times itself"
         )
-        evidence = {"kind": "steep", "norm": number(norm), "weights": number(size)}
+        evidence = {"kind": "steep", "norm": rounded(norm), "weights": rounded(size)}
         limit = self.max_steepness
         return Finding(obs.step, "", value, limit, message, obs.step, evidence, confidence=0.8)
 
@@ -197,8 +197,8 @@ class ExplodingGradient(CheckedRule[Json]):
         ran_away = first > 0 and math.isfinite(peak) and peak > _WINDOW_RISE * first
         if not (grown or ran_away):
             return ()
-        evidence = {"kind": "post_mortem", "base": number(base), "norm": number(worst),
-                    "loss_at_start": number(first), "loss_max": number(peak)}  # fmt: skip
+        evidence = {"kind": "post_mortem", "base": rounded(base), "norm": rounded(worst),
+                    "loss_at_start": rounded(first), "loss_max": rounded(peak)}  # fmt: skip
         if grown:
             value, held = worst, limit * base
             times = f"{worst / base:.2g} times"
@@ -229,7 +229,7 @@ class ExplodingGradient(CheckedRule[Json]):
             f"mean |gradient| grows from {last:.2g} in the last of {values.size} weight matrices "
             f"to {first:.2g} in the first, and the loss does not fall"
         )
-        evidence = {"kind": "depth", "first_layer": number(first), "last_layer": number(last)}
+        evidence = {"kind": "depth", "first_layer": rounded(first), "last_layer": rounded(last)}
         limit = self.growth * last
         return count, Finding(obs.step, name, first, limit, message, obs.step, evidence)
 

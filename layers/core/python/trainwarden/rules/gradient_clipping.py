@@ -40,7 +40,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._motion import number
+from trainwarden.rules._facts import rounded
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 
@@ -105,7 +105,7 @@ class GradientClipping(CheckedRule[Json]):
             f"every step since step {since} is clipped to {limit:g}, one part in {middle:.3g} of "
             f"the gradient's norm, and the loss has fallen by {max(0.0, fallen):.1%}"
         )
-        evidence = {"limit": number(limit), "usual_norm": number(middle * limit)}
+        evidence = {"limit": rounded(limit), "usual_norm": rounded(middle * limit)}
         finding = Finding(
             obs.step, "", middle, self.max_ratio, message, min(since, obs.step), evidence,
             confidence=0.7,

@@ -42,7 +42,8 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._motion import number, several_optimizers, unusual_input
+from trainwarden.rules._facts import rounded
+from trainwarden.rules._motion import several_optimizers, unusual_input
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 
@@ -106,7 +107,7 @@ class InitialLoss(CheckedRule[Json]):
             f"the {loss[0]} starts at {start:.4g}, {start / guess:.3g} times the {guess:.3g} of a "
             f"guess among {count} classes, and is {level:.4g} at step {obs.step}"
         )
-        evidence = {"classes": count, "guess": number(guess), "level": number(level)}
+        evidence = {"classes": count, "guess": rounded(guess), "level": rounded(level)}
         limit = self.max_ratio * guess
         at = min(at, obs.step)
         found = Finding(obs.step, loss[0], start, limit, message, at, evidence, confidence=0.9)

@@ -50,12 +50,12 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._facts import rounded
 from trainwarden.rules._motion import (
     bad_loss,
     gradient_norm,
     infinite_gradients,
     learning_rate,
-    number,
     several_optimizers,
     skipped,
     trains,
@@ -171,9 +171,9 @@ class LearningRateTooHigh(CheckedRule[Json]):
         evidence = {
             "kind": kind,
             "violent_steps": state["violent"],
-            "learning_rate": number(rate),
-            "loss": number(value),
-            "loss_at_start": number(start),
+            "learning_rate": rounded(rate),
+            "loss": rounded(value),
+            "loss_at_start": rounded(start),
         }
         sure = 0.8 if kind == "stuck" else 0.95
         since = state["since"]

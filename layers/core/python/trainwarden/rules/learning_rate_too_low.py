@@ -48,11 +48,11 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._facts import rounded
 from trainwarden.rules._motion import (
     bad_loss,
     classes,
     learning_rate,
-    number,
     several_optimizers,
     skipped,
     trains,
@@ -170,9 +170,9 @@ class LearningRateTooLow(CheckedRule[Json]):
             f"{'fallen' if fallen >= 0 else 'risen'} by {abs(fallen):.1%}"
         )
         evidence = {
-            "learning_rate": number(rate),
-            "steps_for_a_tenth": number(needed),
-            "loss_fall": number(fallen),
+            "learning_rate": rounded(rate),
+            "steps_for_a_tenth": rounded(needed),
+            "loss_fall": rounded(fallen),
             "near_chance": state["near"] is True,
         }
         sure = 0.9 if state["near"] is True else 0.8

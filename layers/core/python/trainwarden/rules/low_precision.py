@@ -58,11 +58,11 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._facts import rounded
 from trainwarden.rules._motion import (
     bad_loss,
     infinite_gradients,
     learning_rate,
-    number,
     skipped,
     trains,
 )
@@ -300,7 +300,7 @@ def _finding(
     since: int = -1,
 ) -> Finding:
     value, limit = values
-    evidence = {"kind": kind, "value": number(value)}
+    evidence = {"kind": kind, "value": rounded(value)}
     first = obs.step if since < 0 else min(since, obs.step)
     return Finding(
         obs.step, name, value, limit, message, first, evidence, _REMEDIES[kind], confidence=0.95

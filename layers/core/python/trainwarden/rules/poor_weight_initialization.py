@@ -62,7 +62,8 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._motion import bad_loss, classes, number, skipped
+from trainwarden.rules._facts import rounded
+from trainwarden.rules._motion import bad_loss, classes, skipped
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
 from trainwarden.rules._selection import (
@@ -229,8 +230,8 @@ class PoorWeightInitialization(CheckedRule[Json]):
         evidence = {
             "kind": kind,
             "also": [one[0] for one in state["suspects"] if one[0] != kind],
-            "loss_at_start": number(start),
-            "loss_fall": number(fallen),
+            "loss_at_start": rounded(start),
+            "loss_fall": rounded(fallen),
         }
         message = what + (loss if math.isfinite(start) and math.isfinite(fallen) else "")
         name = name if name in obs.layout.row_of else ""

@@ -59,7 +59,8 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._motion import gradient_norm, number, several_optimizers
+from trainwarden.rules._facts import rounded
+from trainwarden.rules._motion import gradient_norm, several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import here, matching, once, weight_matrices
@@ -204,9 +205,9 @@ class SaturatedActivation(CheckedRule[Json]):
         )
         evidence = {
             "kind": kind,
-            "low": number(float(stats[_LOW] / stats[0])),
-            "high": number(float(stats[_HIGH] / stats[0])),
-            "loss_fall": number(fallen),
+            "low": rounded(float(stats[_LOW] / stats[0])),
+            "high": rounded(float(stats[_HIGH] / stats[0])),
+            "loss_fall": rounded(fallen),
             "gradient_norms": state["norms"],
         }
         limit = self.share if kind == "stuck" else self.share_at_start

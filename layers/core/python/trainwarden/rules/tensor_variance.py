@@ -50,7 +50,8 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._motion import bad_loss, number
+from trainwarden.rules._facts import rounded
+from trainwarden.rules._motion import bad_loss
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import (
@@ -143,7 +144,7 @@ class TensorVariance(CheckedRule[Json]):
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}
         if len(state["first"]) != rows.size:
-            first = [number(v) for v in _variances(obs, rows).tolist()]
+            first = [rounded(v) for v in _variances(obs, rows).tolist()]
             return {**state, "first": first, "count": 0, "since": -1}, ()
         found = self._ill(state["first"], obs, rows)
         if found is None:
