@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+import torch
 from moto import mock_aws
 
+import trainwarden
 from trainwarden.cli.main import main
 from trainwarden.cli.replay import Run, find, replay_one
+from trainwarden.pipeline.replaying import time_of
+from trainwarden.store.folder import FolderObjects
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -131,15 +136,24 @@ def test_what_somebody_else_put_beside_the_steps_does_not_hide_a_stop(
     assert beside["stop"] == usual["stop"]
 
 
-def test_a_broken_first_object_hides_no_later_stop(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(runs, tmp_path / "a")
-    steps = sorted((tmp_path / "a" / "jobs" / "sick" / "steps" / "0000").iterdir())
-    steps[0].write_bytes(b"nonsense")
-    found = documents(capsys, str(tmp_path), "--stop-on", "warning")["sick"]
-    assert any(steps[0].stem in problem for problem in found["problems"])
-    assert (found["stop"] is not None) is bool(found["fired"])
+def test_a_broken_object_hides_no_later_time(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainwarden.watch(model, optimizer, job="run", out=tmp_path, strict=True) as hook:
+        for step in range(10):
+            optimizer.zero_grad()
+            model(torch.ones(8, 4)).mean().backward()
+            optimizer.step()
+            if step == 4:
+                assert hook.flush()
+    objects = FolderObjects(tmp_path)
+    first, *_, last = sorted((tmp_path / "jobs" / "run" / "steps" / "0000").iterdir())
+    assert first != last
+    whole = [time_of(objects, "run", step) for step in (0, 9)]
+    first.write_bytes(b"nonsense")
+    left = [time_of(objects, "run", step) for step in (0, 9)]
+    assert left[1] == whole[1]
+    assert whole[0] < left[0] < math.inf
 
 
 @pytest.mark.parametrize(

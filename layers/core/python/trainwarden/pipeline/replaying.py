@@ -171,13 +171,13 @@ def _stop(
         asked = policy.requests(allowed, standing[one.rule], severity, stop_on=stop_on)
         if any(request.kind == "stop" and request.allowed for request in asked):
             steps = max(0, progress.step - one.step)
-            seconds = max(0.0, progress.time - _time_of(objects, record.job, one.step))
+            seconds = max(0.0, progress.time - time_of(objects, record.job, one.step))
             share = steps / max(1, progress.step + 1)
             return Stop(one.rule, one.step, steps, share, seconds)
     return None
 
 
-def _time_of(objects: ObjectStore, job: str, step: int) -> float:
+def time_of(objects: ObjectStore, job: str, step: int) -> float:
     """Return when a step was made, by the container's clock; infinity if it cannot be told."""
     return next((obs.time for obs in _recorded(objects, job) if obs.step >= step), float("inf"))
 
