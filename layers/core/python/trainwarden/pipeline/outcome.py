@@ -8,12 +8,13 @@ from functools import lru_cache
 
 from trainwarden import events, policy
 from trainwarden.config import JobConfig
+from trainwarden.custom.asking import Asking
 from trainwarden.engine import Engine, Fold, RuleSpec
 from trainwarden.errors import ConfigError, TooLargeError
 from trainwarden.model import Finding, Json, Severity, Status, Verdict
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.progress import Progress
-from trainwarden.rules import build
+from trainwarden.rules import build, registry
 from trainwarden.store.ports import JobRecord, JobStatus, Ledger
 
 NO_DATA = "NoData"
@@ -31,13 +32,14 @@ class Judge:
 
 def judge_of(config: Mapping[str, Json], stop_on: str) -> Judge:
     """Return the judge of a resolved configuration, from a cache where possible."""
-    return _judge(events.dumps(events.plain(config)), stop_on)
+    return _judge(events.dumps(events.plain(config)), stop_on, id(registry()))
 
 
 @lru_cache(maxsize=64)
-def _judge(text: str, stop_on: str) -> Judge:
+def _judge(text: str, stop_on: str, registered: int) -> Judge:
     import json
 
+    del registered  # the rules that there are: some may have been added since
     config = JobConfig.from_json(json.loads(text))
     specs = [spec for spec in config.rules if _builds(spec)]
     known = {spec.key for spec in specs}
@@ -137,12 +139,14 @@ def withdraw_no_data(draft: Draft, judge: Judge) -> None:
     _tell(draft, judge, healed, _Context(Status.ISSUES_FOUND))
 
 
-def close(draft: Draft, judge: Judge, outcome: str) -> None:
+def close(draft: Draft, judge: Judge, outcome: str, asking: Asking) -> None:
     """Settle every verdict and close the job."""
     state = draft.record.rules or judge.engine.start()
     stopped = outcome.lower() == "stopped"
     draft.change(status=JobStatus.CLOSED, outcome=outcome, rules=state, gap_since=0.0)
-    announce(draft, judge, judge.engine.finish(state, stopped=stopped), salt="finish")
+    answers = asking.finish(judge.engine, state)
+    fold = judge.engine.finish(state, stopped=stopped, answers=answers)
+    announce(draft, judge, fold, salt="finish")
     draft.note(waiting={})
     standing = (*judge.engine.verdicts(draft.record.rules), *_raised(draft.progress))
     draft.tell(events.job_closed(draft.record, standing, time=draft.now))
