@@ -8,9 +8,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -66,14 +68,16 @@ def described(folder: Path, _digest: str) -> dict[str, Any]:
         _digest: Of its modules, so that a change is seen.
     """
     command = [sys.executable, "-B", "-m", "trainwarden.custom.checking", str(folder)]
-    done = subprocess.run(  # noqa: S603 (ours)
-        command,
-        cwd=PACKAGE.parent,
-        capture_output=True,
-        text=True,
-        timeout=CHECK_S,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as nowhere:
+        done = subprocess.run(  # noqa: S603 (ours)
+            command,
+            cwd=nowhere,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+            capture_output=True,
+            text=True,
+            timeout=CHECK_S,
+            check=False,
+        )
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:

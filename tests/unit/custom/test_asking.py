@@ -57,7 +57,11 @@ def fold(
         state = json.loads(json.dumps(state))
         position += answered
     last = engine.finish(state, stopped=False, answers=asking.finish(engine, state))
-    return last.state, [*found, *last.findings], engine.verdicts(last.state)
+    entries = {
+        key: {name: value for name, value in entry.items() if name not in {"code", "loud"}}
+        for key, entry in last.state["rules"].items()
+    }
+    return entries, [*found, *last.findings], engine.verdicts(last.state)
 
 
 def here(specs: tuple[RuleSpec, ...], run: list[Observation]) -> Any:

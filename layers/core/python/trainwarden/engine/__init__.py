@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwarden.engine.elsewhere import ANSWERS, START, Answer, StandIn
+from trainwarden.engine.elsewhere import ANSWERS, START, Answer, StandIn, foreign
 from trainwarden.engine.engine import Engine, replay
 from trainwarden.engine.findings import CRASH_CODE, MAX_EVIDENCE_BYTES, MAX_STATE_BYTES
 from trainwarden.engine.sets import SET_CODE
@@ -21,5 +21,6 @@ __all__ = [
     "RuleSpec",
     "SetSpec",
     "StandIn",
+    "foreign",
     "replay",
 ]

@@ -14,7 +14,7 @@ from typing import ClassVar
 from trainwarden.engine.findings import complete
 from trainwarden.engine.runner import FINDINGS_PER_JOB, Entry, Result, Runner
 from trainwarden.engine.specs import RuleSpec
-from trainwarden.model import Finding, Json, Observation
+from trainwarden.model import Finding, Json, Observation, Severity, Status, Verdict
 from trainwarden.rules import CheckedRule
 
 ANSWERS = "answers"
@@ -70,6 +70,11 @@ class Elsewhere(Runner):
         self.waits = issubclass(kind, StandIn) and kind.waiting
         self.finishes = issubclass(kind, StandIn) and kind.finishing
 
+    def begin(self) -> Entry:
+        """Return the entry before the first step, readable where nobody knows the rule."""
+        meta = self.rule.meta
+        return {"state": START, "code": meta.code, "loud": self._severity().value}
+
     def advance(
         self, before: Entry, obs: Observation, scalars: frozenset[str], tensors: frozenset[str]
     ) -> Result:
@@ -102,6 +107,21 @@ class Elsewhere(Runner):
 
     def _ours(self, answer: Answer) -> tuple[Finding, ...]:
         return tuple(complete(finding, self.spec, self.rule) for finding in answer.findings)
+
+
+def foreign(key: str, entry: Mapping[str, Json]) -> Verdict:
+    """Return where a rule stands that this process does not know, by what was written of it."""
+    loud = entry.get("severity") or entry.get("loud") or Severity.WARNING.value
+    return Verdict(
+        key,
+        str(entry.get("code", "")),
+        Status(entry.get("status", Status.IN_PROGRESS.value)),
+        entry.get("since", -1),
+        entry.get("findings", 0),
+        entry.get("inspected", 0),
+        entry.get("note", ""),
+        severity=Severity(loud),
+    )
 
 
 def made(spec: RuleSpec) -> Runner:

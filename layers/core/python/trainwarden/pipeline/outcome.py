@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from trainwarden import events, policy
 from trainwarden.config import JobConfig
 from trainwarden.custom.asking import Asking
-from trainwarden.engine import Engine, Fold, RuleSpec
+from trainwarden.engine import Engine, Fold, RuleSpec, foreign
 from trainwarden.errors import ConfigError, TooLargeError
 from trainwarden.model import Finding, Json, Severity, Status, Verdict
 from trainwarden.pipeline.draft import Draft
@@ -19,6 +19,7 @@ from trainwarden.store.ports import JobRecord, JobStatus, Ledger
 
 NO_DATA = "NoData"
 NO_DATA_CODE = "SYS002"
+GONE = "the deployment no longer had this rule when the job ended"
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,22 @@ def verdicts(record: JobRecord) -> tuple[Verdict, ...]:
     """Return where each rule of a job stands, ``NoData`` included where it was raised."""
     found: tuple[Verdict, ...] = ()
     if record.config and record.rules:
-        found = judge_of(record.config, "never").engine.verdicts(record.rules)
+        judge = judge_of(record.config, "never")
+        found = (*judge.engine.verdicts(record.rules), *_foreign(record, judge))
     note = Progress.from_json(record.progress).no_data
     return (*found, _no_data(note)) if note else found
+
+
+def _foreign(record: JobRecord, judge: Judge) -> Iterator[Verdict]:
+    """Yield where rules stand that ran in the deployment and that this process does not have."""
+    for spec in judge.config.rules:
+        entry = record.rules["rules"].get(spec.key)
+        if spec.key in judge.engine.rules or entry is None:
+            continue
+        verdict = foreign(spec.key, entry)
+        if record.status is JobStatus.CLOSED and verdict.status is Status.IN_PROGRESS:
+            verdict = replace(verdict, status=Status.STOPPED, note=GONE)
+        yield verdict
 
 
 def announce(draft: Draft, judge: Judge, fold: Fold, *, salt: str) -> None:
