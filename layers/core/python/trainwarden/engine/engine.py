@@ -42,17 +42,14 @@ class Engine:
                 raise ConfigError("a key of its own for each rule", repr(spec.key))
             self._runners[spec.key] = runner = made(spec)
             self.rules[spec.key] = runner.rule
+        # Rules that run somewhere else: their answers have to be there before they advance.
+        self.elsewhere = tuple(r for r in self._runners.values() if isinstance(r, Elsewhere))
         for one in self.sets:
             strangers = [key for key in one.members if key not in self.rules]
             if one.key in self.rules or strangers:
                 found = f"{one.key} of {', '.join(strangers) or 'a rule'}"
                 raise ConfigError("a set of rules that run, under a key of its own", found)
         self._explained = explained()
-
-    @property
-    def elsewhere(self) -> tuple[Elsewhere, ...]:
-        """The rules that run somewhere else; their answers have to be there before they advance."""
-        return tuple(one for one in self._runners.values() if isinstance(one, Elsewhere))
 
     def start(self) -> Json:
         """Return the state before the first observation."""
