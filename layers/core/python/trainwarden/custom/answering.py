@@ -113,7 +113,8 @@ class _Fold:
             self.at = at
             if not runner.looks(entry, obs):
                 continue
-            result = runner.advance(entry, obs, obs.present_scalars, obs.present_tensors)
+            scalars, tensors = obs.present_scalars, obs.present_tensors
+            result = Result(*runner.advance(entry, obs, scalars, tensors))
             said = _checked(_said(runner, entry, result), self._spec.key, (obs,))
             if self.said and "error" not in said and said["state"] == entry["state"]:
                 said = {**said, "same": True}

@@ -86,7 +86,12 @@ class Elsewhere(Runner):
         if answer is None or why:
             return self.failed(before, why, obs.step)
         found = self._ours(answer)
-        return self._after(before, obs, answer.state, found, seen=answer.seen, total=answer.total)
+        entry = {**before, "state": answer.state}
+        if answer.seen:
+            entry["inspected"] = before.get("inspected", 0) + 1
+        if self.spec.every > 1:
+            entry["looked"] = {**before.get("looked", {}), obs.mode.value: obs.step}
+        return self._recorded(entry, found, answer.total) if answer.total else Result(entry)
 
     def take(self, before: Entry, answer: Answer | None) -> Result:
         """Take the answer to ``wait`` or ``finish``; none means that nobody had to be asked."""
