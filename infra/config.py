@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,6 +23,8 @@ from pydantic import (
     StringConstraints,
     ValidationError,
 )
+
+from infra import packing
 
 CONTEXT_KEY = "trainwarden"
 LOG_DAYS = (1, 7, 14, 30, 90, 180, 365, 731, 1827, 3653)
@@ -53,6 +57,23 @@ def _known_log_days(days: int) -> int:
     if days not in LOG_DAYS:
         raise ValueError(f"expected one of {', '.join(map(str, LOG_DAYS))}")
     return days
+
+
+def _rules_folder(value: str) -> str:
+    """Check a folder of custom rules, in a process of its own; return its absolute path."""
+    if not value:
+        return value
+    folder = Path(value).resolve()
+    if not folder.is_dir():
+        raise ValueError("expected a folder of modules with rules")
+    digest = packing.digest(packing.custom_rules(folder), folder)
+    try:
+        found = packing.described(folder, digest)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"its modules cannot be imported in {packing.CHECK_S:g} s") from None
+    if found["problems"]:
+        raise ValueError("; ".join(found["problems"]))
+    return str(folder)
 
 
 Email = Annotated[
@@ -135,6 +156,15 @@ class Config(BaseModel):
     )
     evaluator_concurrency: Annotated[int, Field(ge=2, le=1000)] = Field(
         default=20, description="Evaluators that run at once at most."
+    )
+    custom_rules: Annotated[str, AfterValidator(_rules_folder)] = Field(
+        default="",
+        description="A folder of your own rules in Python: they run in a function without "
+        "permissions (`docs/custom-rules.md`); empty: none.",
+    )
+    custom_rules_concurrency: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=0,
+        description="Concurrency reserved for the function of custom rules; 0: none is reserved.",
     )
 
 

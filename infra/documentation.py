@@ -39,13 +39,15 @@ def _values(key: str, schema: dict[str, Any]) -> str:
         return f"{schema['minimum']} to {schema['maximum']}"
     if schema["type"] == "array":
         return "phone numbers" if key == "sms" else "e-mail addresses"
+    if key == "custom_rules":
+        return "a path"
     return {"boolean": "`true`, `false`", "string": "text"}[schema["type"]]
 
 
 def _default(value: Any) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value}`" if value != [] else "none"
+    return f"`{value}`" if value not in ([], "") else "none"
 
 
 if __name__ == "__main__":

@@ -41,8 +41,10 @@ FUNCTIONS = {
     "Sweeper/Handler": "Its on-failure destination is a queue, which keeps the error as well.",
     "Notifier/Handler": "Its on-failure destination is a queue, which keeps the error as well.",
     "Stop/Handler": "Only the state machine invokes it, synchronously, and handles the error.",
+    "CustomRules/Handler": "Only the pipeline invokes it, and takes its error for an answer.",
     "Emptier/Handler": "CloudFormation waits for its answer and reports the error.",
 }
+UNTRACED = ("CustomRules/Handler",)
 READERS = ("Evaluator", "Jobs", "Sweeper", "Stop")
 DEAD_LETTERS = (
     "Topics/DeadLetters",
@@ -127,6 +129,8 @@ def _function(path: str, no_dlq: str) -> Iterator[Accepted]:
             "on, and AWS supports it as long as the one after it.",
         )
     yield Accepted(f"{path}/Function", NO_DLQ, no_dlq)
+    if path in UNTRACED:
+        return
     yield Accepted(
         f"{path}/Role", WILDCARD.format("Resource::*"), "X-Ray has no resources to name."
     )

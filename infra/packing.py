@@ -8,9 +8,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,10 @@ PACKAGE = ROOT / "layers" / "core" / "python" / "trainwarden"
 # Parts of the package that no function imports.
 NOT_IN_LAMBDA = ("hook", "cli", "embedded", "plots", "trial", "smdebug", "report")
 # The services that the functions call.
-SERVICES = frozenset({"dynamodb", "events", "s3", "sagemaker", "sns"})
+SERVICES = frozenset({"dynamodb", "events", "lambda", "s3", "sagemaker", "sns"})
+
+
+CHECK_S = 60.0  # to import a folder of custom rules
 
 
 class BundlingError(RuntimeError):
@@ -43,12 +48,50 @@ def function(package: str) -> list[Path]:
     ]
 
 
-def digest(files: Iterable[Path]) -> str:
-    """Hash files' names below the repository and their bytes; order does not matter."""
+def custom_rules(folder: Path) -> list[Path]:
+    """List the modules of a folder of custom rules; tests are left out."""
+    return [path for path in sources(folder) if _is_code(path)]
+
+
+def _is_code(path: Path) -> bool:
+    return path.suffix == ".py" and not path.name.startswith(("test_", "conftest"))
+
+
+@cache
+def described(folder: Path, _digest: str) -> dict[str, Any]:
+    """Return what the rules of a folder are, and what is wrong with them.
+
+    Their modules are imported in a process of its own, where they can do no harm to this one.
+
+    Args:
+        folder: The folder.
+        _digest: Of its modules, so that a change is seen.
+    """
+    command = [sys.executable, "-B", "-m", "trainwarden.custom.checking", str(folder)]
+    with tempfile.TemporaryDirectory() as nowhere:
+        done = subprocess.run(  # noqa: S603 (ours)
+            command,
+            cwd=nowhere,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+            capture_output=True,
+            text=True,
+            timeout=CHECK_S,
+            check=False,
+        )
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        tail = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
+        return {"rules": [], "problems": [f"they cannot be checked: {tail[0]}"]}
+    return found
+
+
+def digest(files: Iterable[Path], base: Path = ROOT) -> str:
+    """Hash files' names below ``base`` and their bytes; order does not matter."""
     total = hashlib.sha256()
     for path in sorted(files):
         body = path.read_bytes()
-        total.update(f"{path.relative_to(ROOT).as_posix()}\0{len(body)}\0".encode() + body)
+        total.update(f"{path.relative_to(base).as_posix()}\0{len(body)}\0".encode() + body)
     return total.hexdigest()
 
 

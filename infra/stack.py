@@ -11,6 +11,7 @@ from constructs import Construct
 from infra import nag
 from infra.config import Config
 from infra.constructs.announcer import Announcer
+from infra.constructs.custom_rules import CustomRules
 from infra.constructs.dashboard import Dashboard
 from infra.constructs.emptier import Emptier
 from infra.constructs.evaluator import VISIBILITY_TIMEOUT, Evaluator
@@ -62,11 +63,17 @@ class TrainwardenStack(Stack):
     def _functions(self) -> None:
         layers = Layers(self, "Layers", config=self.config)
         platform = Platform(self.config, layers.all, self.alarms)
-        judging = Judging(self.config, self.inbox, self.ledger)
-        self.evaluator = Evaluator(self, "Evaluator", platform=platform, judging=judging)
-        self.jobs = Jobs(self, "Jobs", platform=platform, judging=judging)
-        self.sweeper = Sweeper(self, "Sweeper", platform=platform, judging=judging)
-        self.stop = Stop(self, "Stop", platform=platform, judging=judging, bus=self.bus)
+        self.custom_rules = (
+            CustomRules(self, "CustomRules", platform=platform)
+            if self.config.custom_rules
+            else None
+        )
+        judging = Judging(self.config, self.inbox, self.ledger, self.custom_rules)
+        judges = self.custom_rules.known_to(platform) if self.custom_rules else platform
+        self.evaluator = Evaluator(self, "Evaluator", platform=judges, judging=judging)
+        self.jobs = Jobs(self, "Jobs", platform=judges, judging=judging)
+        self.sweeper = Sweeper(self, "Sweeper", platform=judges, judging=judging)
+        self.stop = Stop(self, "Stop", platform=judges, judging=judging, bus=self.bus)
         self.announcer = Announcer(
             self, "Announcer", ledger=self.ledger, platform=platform, bus=self.bus
         )
@@ -86,6 +93,7 @@ class TrainwardenStack(Stack):
                 "sweeper": self.sweeper.function,
                 "notifier": self.notifier.function,
                 "stopper": self.stop.function,
+                **({"custom rules": self.custom_rules.function} if self.custom_rules else {}),
             },
             alarms=self.alarms.all,
         )

@@ -46,6 +46,7 @@ class Evaluator(Construct):
             )
         )
         judging.grant_fold(made.role)
+        judging.grant_ask(made.role)
         judging.grant_look(made.role)
         platform.alarms.when(
             custom_metric("RuleCrashes", PACKAGE),

@@ -64,6 +64,9 @@ class PythonFunction(Construct):
         timeout: Duration,
         environment: Mapping[str, str],
         memory_mb: int = 512,
+        code: lambda_.Code | None = None,
+        traced: bool = True,
+        reserved: int = 0,
     ) -> None:
         super().__init__(scope, id_)
         config = platform.config
@@ -82,12 +85,13 @@ class PythonFunction(Construct):
             runtime=runtime,
             architecture=architecture,
             handler=f"lambdas.{package}.handler.handler",
-            code=_code(package, config),
+            code=code or code_of(package, config),
             layers=list(platform.layers),
             role=role,
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
-            tracing=lambda_.Tracing.ACTIVE,
+            tracing=lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED,
+            reserved_concurrent_executions=reserved or None,
             timeout=timeout,
             memory_size=memory_mb,
             environment={
@@ -154,15 +158,24 @@ def custom_metric(name: str, service: str, *, statistic: str = "Sum") -> cloudwa
     )
 
 
-def _code(package: str, config: Config) -> lambda_.Code:
-    """Take ``lambdas/shared`` and ``lambdas/<package>`` alone into the asset."""
+def code_of(package: str, config: Config, rules: Path | None = None) -> lambda_.Code:
+    """Take ``lambdas/shared`` and ``lambdas/<package>`` alone, and ``rules``, into the asset."""
     wanted = packing.function(package)
+    modules = packing.custom_rules(rules) if rules else []
 
     def build(output: Path) -> None:
         packing.copy(wanted, packing.ROOT, output)
+        if rules:
+            packing.copy(modules, rules, output / "rules")
         packing.add_bytecode(output, config.python, runs_in="/var/task")
 
     bytecode = f"bytecode={packing.interpreter(config.python) is not None}"
     return bundling.asset(
-        packing.LAMBDAS, build, package, config.python, bytecode, packing.digest(wanted)
+        packing.LAMBDAS,
+        build,
+        package,
+        config.python,
+        bytecode,
+        packing.digest(wanted),
+        packing.digest(modules, rules) if rules else "",
     )

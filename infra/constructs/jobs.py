@@ -34,6 +34,7 @@ class Jobs(Construct):
         )
         self.function = made.function
         judging.grant_fold(made.role)
+        judging.grant_ask(made.role)
         judging.grant_look(made.role)
         events.Rule(
             self,
@@ -67,6 +68,7 @@ class Sweeper(Construct):
         )
         self.function = made.function
         judging.grant_fold(made.role)
+        judging.grant_ask(made.role)
         judging.grant_look(made.role)
         judging.ledger.grant_open_jobs(made.role)
         events.Rule(

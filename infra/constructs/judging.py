@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aws_cdk import aws_iam as iam
 
 from infra.config import Config
+from infra.constructs.custom_rules import CustomRules
 from infra.constructs.inbox import Inbox
 from infra.constructs.ledger import Ledger
 from infra.constructs.training import describe_training_jobs
@@ -15,11 +16,12 @@ from infra.constructs.training import describe_training_jobs
 
 @dataclass(frozen=True)
 class Judging:
-    """Where jobs write, and where it is kept what came of it."""
+    """Where jobs write, where it is kept what came of it, and what runs custom rules if any do."""
 
     config: Config
     inbox: Inbox
     ledger: Ledger
+    custom: CustomRules | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -29,7 +31,11 @@ class Judging:
             "stop_on": self.config.stop_on,
             "subscribers": [*self.config.emails, *self.config.sms],
         }
+        custom = (
+            {"CUSTOM_RULES_FUNCTION": self.custom.function.function_name} if self.custom else {}
+        )
         return {
+            **custom,
             "BUCKET_NAME": self.inbox.bucket.bucket_name,
             "TABLE_NAME": self.ledger.table.table_name,
             "DEFAULTS": json.dumps(defaults, sort_keys=True),
@@ -41,6 +47,11 @@ class Judging:
         """Allow to judge what jobs saved: read it, commit what came of it."""
         self.inbox.grant_read(role)
         self.ledger.grant_commit(role)
+
+    def grant_ask(self, role: iam.IRole) -> None:
+        """Allow to ask custom rules, if there are any."""
+        if self.custom:
+            self.custom.grant_ask(role)
 
     def grant_look(self, role: iam.IRole) -> None:
         """Allow to read SageMaker's descriptions of training jobs."""

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from functools import lru_cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
 
     from trainwarden.pipeline import Pipeline, Settings
-    from trainwarden.store.ports import Ledger, TrainingJob, TrainingJobs
+    from trainwarden.store.ports import CustomRules, Ledger, TrainingJob, TrainingJobs
 
 # Short, so that the code that knows what to do about a throttled call hears of it in time.
 _QUICK = Config(
     connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4}
 )
+# For a function that is asked again by who knows what that costs; longer than the function's own.
+_ONCE = Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 1})
 
 
 @lru_cache(maxsize=1)
@@ -48,7 +51,28 @@ def pipeline() -> Pipeline:
         training=SageMakerOnDemand(),
         settings=settings(),
         now=time.time,
+        custom=custom_rules(),
     )
+
+
+def custom_rules() -> CustomRules | None:
+    """Return the function of custom rules and make its rules known; None without one."""
+    name = os.environ.get("CUSTOM_RULES_FUNCTION", "")
+    if not name:
+        return None
+    from trainwarden import rules
+    from trainwarden.custom.describing import stand_in
+    from trainwarden.store.functions import FunctionCustomRules
+
+    for described in json.loads(_descriptions()):
+        rules.add(stand_in(described), "custom rules")
+    impatient: Any = _session().create_client("lambda", config=_ONCE)
+    return FunctionCustomRules(name, impatient)
+
+
+def _descriptions() -> str:
+    """Return what was written at synth into a layer of its own."""
+    return resources.files("trainwarden_custom_rules").joinpath("rules.json").read_text("utf-8")
 
 
 @lru_cache(maxsize=1)

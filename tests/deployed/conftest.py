@@ -23,7 +23,13 @@ from trainwarden.store.ports import Entry, EntryKind, JobRecord, JobStatus
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 EMAIL, PHONE = "ada@example.org", "+4915112345678"
-CONTEXT = {"emails": EMAIL, "sms": PHONE, "retain": "false", "archive_days": "1"}
+CONTEXT = {
+    "emails": EMAIL,
+    "sms": PHONE,
+    "retain": "false",
+    "archive_days": "1",
+    "custom_rules": str(Path(__file__).parent / "custom_rules"),
+}
 DEADLINE_S = 120.0  # for what takes seconds on an idle machine
 SWEEP_EVERY = 20  # looks, a fifth of a second each
 T = TypeVar("T")

@@ -141,6 +141,8 @@ class Deployment:
             "evaluator_concurrency": str(max(2, os.cpu_count() or 1)),
         }
         given = {key.removeprefix("trainwarden."): value for key, value in self.context.items()}
+        if given.get("custom_rules"):  # the app is synthesized in a folder of its own
+            given["custom_rules"] = str(Path(given["custom_rules"]).absolute())
         return [f"trainwarden.{key}={value}" for key, value in {**own, **given}.items()]
 
     def _environment(self, tools: Toolchain) -> dict[str, str]:

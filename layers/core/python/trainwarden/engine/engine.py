@@ -9,16 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from trainwarden import grouping
 from trainwarden.engine import sets as rule_sets
+from trainwarden.engine.elsewhere import Answer, Elsewhere, made
 from trainwarden.engine.findings import MAX_STATE_BYTES, plain, problem
 from trainwarden.engine.runner import SETTLED_WORDS, Entry, Result, Runner
 from trainwarden.engine.specs import Fold, RuleSpec, SetSpec
 from trainwarden.errors import ConfigError
 from trainwarden.model import Finding, Json, Observation, Rule, Status, Verdict
 from trainwarden.rules import explained
+
+NOBODY: Mapping[str, Answer] = MappingProxyType({})
 
 
 class Engine:
@@ -36,8 +40,10 @@ class Engine:
         for spec in self.specs:
             if spec.key in self.rules:
                 raise ConfigError("a key of its own for each rule", repr(spec.key))
-            self._runners[spec.key] = runner = Runner(spec)
+            self._runners[spec.key] = runner = made(spec)
             self.rules[spec.key] = runner.rule
+        # Rules that run somewhere else: their answers have to be there before they advance.
+        self.elsewhere = tuple(r for r in self._runners.values() if isinstance(r, Elsewhere))
         for one in self.sets:
             strangers = [key for key in one.members if key not in self.rules]
             if one.key in self.rules or strangers:
@@ -70,21 +76,30 @@ class Engine:
         state = {**state, "rules": after} if moved else state
         return self._folded(state, told, obs.step)
 
-    def wait(self, state: Json, now: float) -> Fold:
-        """Let time pass without an observation; ``now`` in seconds since the epoch, UTC."""
+    def wait(self, state: Json, now: float, answers: Mapping[str, Answer] = NOBODY) -> Fold:
+        """Let time pass without an observation; ``now`` in seconds since the epoch, UTC.
+
+        ``answers`` are those of rules that run somewhere else, by key.
+        """
         waiters = [runner for runner in self._runners.values() if runner.waits]
         results = []
         for runner, before in self._open(state, waiters):
-            after = runner.apply(before, lambda rule, own: rule.wait(own, now))
+            if isinstance(runner, Elsewhere):
+                after = runner.take(before, answers.get(runner.key))
+            else:
+                after = runner.apply(before, lambda rule, own: rule.wait(own, now))
             if after.entry is not before:
                 results.append((runner, before, after))
         return self._folded(state, results, -1)
 
-    def finish(self, state: Json, *, stopped: bool) -> Fold:
-        """Settle every verdict: the job has ended, or was stopped."""
+    def finish(self, state: Json, *, stopped: bool, answers: Mapping[str, Answer] = NOBODY) -> Fold:
+        """Settle every verdict: the job has ended, or was stopped. ``answers`` as for ``wait``."""
         results: list[tuple[Runner, Entry, Result]] = []
         for runner, before in self._open(state, self._runners.values()):
-            after = runner.apply(before, lambda rule, own: rule.finish(own))
+            if isinstance(runner, Elsewhere):
+                after = runner.take(before, answers.get(runner.key))
+            else:
+                after = runner.apply(before, lambda rule, own: rule.finish(own))
             entry = after.entry
             if entry.get("status", Status.IN_PROGRESS.value) == Status.IN_PROGRESS.value:
                 status = Status.STOPPED if stopped else Status.NO_ISSUES_FOUND

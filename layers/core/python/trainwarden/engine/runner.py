@@ -37,9 +37,9 @@ class Runner:
         ConfigError: an unknown rule or a wrong parameter.
     """
 
-    def __init__(self, spec: RuleSpec) -> None:
+    def __init__(self, spec: RuleSpec, rule: Rule[Any] | None = None) -> None:
         self.spec, self.key = spec, spec.key
-        self.rule: Rule[Any] = build(spec.name, spec.parameters, profile=spec.profile)
+        self.rule: Rule[Any] = rule or build(spec.name, spec.parameters, profile=spec.profile)
         self.waits = type(self.rule).wait is not Rule.wait  # most do not care for time
         self._each = spec.every == 1
         self.always = self._each and not (
@@ -94,7 +94,7 @@ class Runner:
             entry["inspected"] = before.get("inspected", 0) + 1
         if not self._each:
             entry["looked"] = {**before.get("looked", {}), obs.mode.value: obs.step}
-        return self._recorded(entry, findings) if findings else (entry, ())
+        return self._recorded(entry, findings, len(findings)) if findings else (entry, ())
 
     def apply(
         self, before: Entry, call: Callable[[Rule[Any], Json], tuple[Json, Sequence[Finding]]]
@@ -108,21 +108,21 @@ class Runner:
         if own is before["state"] and not findings:
             return Result(before)
         entry = {**before, "state": own}
-        return self._recorded(entry, findings) if findings else Result(entry)
+        return self._recorded(entry, findings, len(findings)) if findings else Result(entry)
 
     def _completed(self, found: Sequence[Finding]) -> Sequence[Finding]:
         done = [complete(finding, self.spec, self.rule) for finding in found]
         check(done[:FINDINGS_PER_STEP])
         return done
 
-    def _recorded(self, entry: Entry, found: Sequence[Finding]) -> Result:
+    def _recorded(self, entry: Entry, found: Sequence[Finding], total: int) -> Result:
         """Count all findings, keep the first few: a rule gives its worst first."""
         before = entry.get("findings", 0)
         kept = list(found[: min(FINDINGS_PER_STEP, max(0, FINDINGS_PER_JOB - before))])
-        if kept and len(found) > len(kept):
-            others = len(found) - len(kept)
+        if kept and total > len(kept):
+            others = total - len(kept)
             kept[0] = replace(kept[0], evidence={**kept[0].evidence, "others": others})
-        entry["findings"] = before + len(found)
+        entry["findings"] = before + total
         if "status" not in entry or entry["status"] == Status.IN_PROGRESS.value:
             entry["status"] = Status.ISSUES_FOUND.value
             entry["since"] = min(f.first_step for f in found)

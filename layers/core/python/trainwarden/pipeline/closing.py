@@ -106,7 +106,7 @@ def _close(draft: Draft, opening: Opening, word: str) -> None:
     judge = opening.judge()
     if not draft.progress.steps and not draft.progress.no_data:
         outcome.announce_no_data(draft, judge, _why_no_data(draft, opening.inbox))
-    outcome.close(draft, judge, word)
+    outcome.close(draft, judge, word, opening.asking)
 
 
 def _silence(draft: Draft, opening: Opening, settings: Settings, folding: Folding | None) -> None:
@@ -129,7 +129,8 @@ def _silence(draft: Draft, opening: Opening, settings: Settings, folding: Foldin
     if any(stream.forged for stream in folding.streams.by_worker.values()):
         return  # not silent either: somebody overwrites what it writes
     # By the container's clock, which may differ from ours: the same time without a step.
-    fold = folding.judge.engine.wait(record.rules, progress.time + max(0.0, quiet))
+    now, engine = progress.time + max(0.0, quiet), folding.judge.engine
+    fold = engine.wait(record.rules, now, opening.asking.wait(engine, record.rules, now))
     if fold.state != record.rules or fold.findings:
         outcome.announce(draft, folding.judge, fold, salt=f"wait {record.version}")
 

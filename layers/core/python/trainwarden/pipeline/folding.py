@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from trainwarden.custom.asking import NOBODY, Asking
 from trainwarden.errors import BadInputError
-from trainwarden.merge import merge
 from trainwarden.model import Observation
 from trainwarden.pipeline.budget import OverBudgetError
 from trainwarden.pipeline.draft import Draft
+from trainwarden.pipeline.lookahead import Lookahead, Position
 from trainwarden.pipeline.outcome import Judge, announce, withdraw_no_data
 from trainwarden.pipeline.streams import Stream, Streams
 from trainwarden.pipeline.values import Settings
@@ -43,6 +44,7 @@ class Folding:
         thorough: True if it may look for gaps, which costs a listing.
         forced: True if the job's end and its grace are over: nothing is waited for.
         blocked: Set if there are steps that wait for another worker.
+        asking: Asks for what custom rules say.
     """
 
     draft: Draft
@@ -52,6 +54,10 @@ class Folding:
     thorough: bool = False
     forced: bool = False
     blocked: bool = False
+    asking: Asking = NOBODY
+
+    def __post_init__(self) -> None:
+        self.lookahead = Lookahead(self.asking, self._on_time)
 
     def run(self) -> Stop:
         """Fold what is there, and leave the new watermarks in the draft."""
@@ -88,17 +94,18 @@ class Folding:
     def _advance(self, heads: Mapping[int, Observation]) -> None:
         """Fold the earliest step there is, merged over the workers that have it."""
         draft, progress = self.draft, self.draft.progress
-        leader = min(heads, key=lambda worker: (heads[worker].step, worker))
-        first = heads[leader]
-        group = [w for w, h in heads.items() if (h.step, h.mode) == (first.step, first.mode)]
-        unsure = {*progress.holes, *progress.waived} - set(group)
-        obs = merge([heads[worker] for worker in group], partial=bool(unsure))
-        obs = self._on_time(obs)
+        position = Position(
+            progress.steps, progress.time, frozenset(progress.holes), frozenset(progress.waived)
+        )
+        engine = self.judge.engine
+        group, obs = self.lookahead.next(
+            self.streams.by_worker, heads, position, engine, draft.record.rules
+        )
         if progress.no_data:
             withdraw_no_data(draft, self.judge)
         if self.settings.beside is not None:
             self.settings.beside(obs)
-        fold = self.judge.engine.advance(draft.record.rules, obs)
+        fold = engine.advance(draft.record.rules, obs)
         announce(draft, self.judge, fold, salt=str(progress.steps))
         draft.note(
             step=obs.step,
@@ -111,13 +118,13 @@ class Folding:
         for worker in group:
             self.streams.pop(self.streams.by_worker[worker])
 
-    def _on_time(self, obs: Observation) -> Observation:
+    def _on_time(self, obs: Observation, position: Position) -> Observation:
         """Mend a clock that ran backwards or jumped: the same way whenever it is folded."""
-        progress, manifest = self.draft.progress, self.streams.manifest
+        manifest = self.streams.manifest
         created = manifest.created if manifest else 0.0
-        before = progress.time if progress.steps else (created or obs.time)
+        before = position.time if position.steps else (created or obs.time)
         ahead = obs.time - before
-        lower = 0.0 if progress.steps else -CLOCK_JUMP_S
+        lower = 0.0 if position.steps else -CLOCK_JUMP_S
         return obs if lower <= ahead <= CLOCK_JUMP_S else replace(obs, time=before)
 
     def _is_late(self, stream: Stream, head: Observation) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from trainwarden import config, events
+from trainwarden.custom.asking import NOBODY, Asking
 from trainwarden.errors import BadInputError
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.inbox import Inbox, Kept, Refused
@@ -33,12 +34,14 @@ class Opening:
         inbox: Where the manifest is read.
         settings: The pipeline's.
         training: SageMaker, where this process may ask it.
+        asking: Asks for what custom rules say.
     """
 
     draft: Draft
     inbox: Inbox
     settings: Settings
     training: TrainingJobs | None
+    asking: Asking = NOBODY
 
     def judge(self) -> Judge:
         """Return how the job is judged; resolves its configuration if nobody did."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from trainwarden import events, policy
 from trainwarden.config import JobConfig
-from trainwarden.engine import Engine, Fold, RuleSpec
+from trainwarden.custom.asking import Asking
+from trainwarden.engine import Engine, Fold, RuleSpec, foreign
 from trainwarden.errors import ConfigError, TooLargeError
 from trainwarden.model import Finding, Json, Severity, Status, Verdict
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.progress import Progress
-from trainwarden.rules import build
+from trainwarden.rules import build, registry
 from trainwarden.store.ports import JobRecord, JobStatus, Ledger
 
 NO_DATA = "NoData"
 NO_DATA_CODE = "SYS002"
+GONE = "the deployment no longer had this rule when the job ended"
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,14 @@ class Judge:
 
 def judge_of(config: Mapping[str, Json], stop_on: str) -> Judge:
     """Return the judge of a resolved configuration, from a cache where possible."""
-    return _judge(events.dumps(events.plain(config)), stop_on)
+    return _judge(events.dumps(events.plain(config)), stop_on, id(registry()))
 
 
 @lru_cache(maxsize=64)
-def _judge(text: str, stop_on: str) -> Judge:
+def _judge(text: str, stop_on: str, registered: int) -> Judge:
     import json
 
+    del registered  # the rules that there are: some may have been added since
     config = JobConfig.from_json(json.loads(text))
     specs = [spec for spec in config.rules if _builds(spec)]
     known = {spec.key for spec in specs}
@@ -58,9 +61,22 @@ def verdicts(record: JobRecord) -> tuple[Verdict, ...]:
     """Return where each rule of a job stands, ``NoData`` included where it was raised."""
     found: tuple[Verdict, ...] = ()
     if record.config and record.rules:
-        found = judge_of(record.config, "never").engine.verdicts(record.rules)
+        judge = judge_of(record.config, "never")
+        found = (*judge.engine.verdicts(record.rules), *_foreign(record, judge))
     note = Progress.from_json(record.progress).no_data
     return (*found, _no_data(note)) if note else found
+
+
+def _foreign(record: JobRecord, judge: Judge) -> Iterator[Verdict]:
+    """Yield where rules stand that ran in the deployment and that this process does not have."""
+    for spec in judge.config.rules:
+        entry = record.rules["rules"].get(spec.key)
+        if spec.key in judge.engine.rules or entry is None:
+            continue
+        verdict = foreign(spec.key, entry)
+        if record.status is JobStatus.CLOSED and verdict.status is Status.IN_PROGRESS:
+            verdict = replace(verdict, status=Status.STOPPED, note=GONE)
+        yield verdict
 
 
 def announce(draft: Draft, judge: Judge, fold: Fold, *, salt: str) -> None:
@@ -137,12 +153,14 @@ def withdraw_no_data(draft: Draft, judge: Judge) -> None:
     _tell(draft, judge, healed, _Context(Status.ISSUES_FOUND))
 
 
-def close(draft: Draft, judge: Judge, outcome: str) -> None:
+def close(draft: Draft, judge: Judge, outcome: str, asking: Asking) -> None:
     """Settle every verdict and close the job."""
     state = draft.record.rules or judge.engine.start()
     stopped = outcome.lower() == "stopped"
     draft.change(status=JobStatus.CLOSED, outcome=outcome, rules=state, gap_since=0.0)
-    announce(draft, judge, judge.engine.finish(state, stopped=stopped), salt="finish")
+    answers = asking.finish(judge.engine, state)
+    fold = judge.engine.finish(state, stopped=stopped, answers=answers)
+    announce(draft, judge, fold, salt="finish")
     draft.note(waiting={})
     standing = (*judge.engine.verdicts(draft.record.rules), *_raised(draft.progress))
     draft.tell(events.job_closed(draft.record, standing, time=draft.now))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from trainwarden.custom.asking import Asking
 from trainwarden.pipeline import closing, outcome
 from trainwarden.pipeline.budget import Budget, OverBudgetError
 from trainwarden.pipeline.draft import Draft
@@ -14,7 +15,7 @@ from trainwarden.pipeline.opening import Opening
 from trainwarden.pipeline.progress import Progress
 from trainwarden.pipeline.streams import RESTARTS, Stream, Streams
 from trainwarden.pipeline.values import Ingested, Settings
-from trainwarden.store.ports import JobRecord, JobStatus, Ledger, TrainingJobs
+from trainwarden.store.ports import CustomRules, JobRecord, JobStatus, Ledger, TrainingJobs
 from trainwarden.wire.keys import EndKey, Key, ManifestKey
 from trainwarden.wire.manifest import Manifest
 
@@ -35,6 +36,7 @@ class Call:
         training: SageMaker, where this process may ask it.
         settings: The pipeline's.
         now: The clock.
+        custom: Where custom rules run; None where nobody runs them.
     """
 
     job: str
@@ -46,6 +48,7 @@ class Call:
     training: TrainingJobs | None
     settings: Settings
     now: Callable[[], float]
+    custom: CustomRules | None = None
     _streams: dict[int, Stream] = field(default_factory=dict)
     _fresh: bool = False
 
@@ -86,7 +89,8 @@ class Call:
 
     def _pass(self, draft: Draft, *, ends: bool) -> Stop:
         """Do whatever can be done before the next commit."""
-        opening = Opening(draft, self.inbox, self.settings, self.training)
+        asking = Asking(self.custom, lambda: self.now() >= self.budget.until)
+        opening = Opening(draft, self.inbox, self.settings, self.training, asking)
         late = draft.record.status is JobStatus.CLOSED
         if late and not self.keys:
             return Stop.IDLE
@@ -131,6 +135,7 @@ class Call:
             settings=self.settings,
             thorough=self.thorough,
             forced=closing.is_forced(draft, self.settings),
+            asking=opening.asking,
         )
 
 

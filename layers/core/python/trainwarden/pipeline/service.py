@@ -21,6 +21,7 @@ from trainwarden.pipeline.opening import OVER, Opening
 from trainwarden.pipeline.passes import Call
 from trainwarden.pipeline.values import Ingested, Settings, Swept
 from trainwarden.store.ports import (
+    CustomRules,
     JobRecord,
     JobStatus,
     Ledger,
@@ -43,6 +44,7 @@ class Pipeline:
         training: SageMaker, where this process may ask it; None elsewhere.
         settings: Patience and limits.
         now: Seconds since the epoch, UTC.
+        custom: Where custom rules run; None where nobody runs them.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class Pipeline:
         training: TrainingJobs | None,
         settings: Settings,
         now: Callable[[], float],
+        custom: CustomRules | None = None,
     ) -> None:
+        self._custom = custom
         self._objects = Metered(objects)
         self._inbox, self._ledger, self._training = Inbox(self._objects), ledger, training
         self._settings, self._now = settings, now
@@ -108,6 +112,7 @@ class Pipeline:
                 training=self._training,
                 settings=self._settings,
                 now=self._now,
+                custom=self._custom,
             )
             try:
                 for brought in call.run():

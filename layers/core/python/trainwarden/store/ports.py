@@ -184,3 +184,16 @@ class TrainingJobs(Protocol):
             RetryableError: throttled or unreachable.
         """
         ...
+
+
+class CustomRules(Protocol):
+    """Where rules of the user's own run, apart from everything that they could harm."""
+
+    def ask(self, question: bytes) -> bytes:
+        """Return the answer, which nobody has looked at yet; both are ``custom.protocol``'s.
+
+        Raises:
+            RetryableError: throttled or unreachable, again and again.
+            BadInputError: it crashed, took too long or is not there.
+        """
+        ...

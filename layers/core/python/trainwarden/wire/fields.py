@@ -111,6 +111,10 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names that are there."""
+        return tuple(self._values)
+
     def _get(self, name: str, expected: str) -> Json:
         if name not in self._values:
             raise malformed(f"{self._what} with {name!r}, {expected}", "none")

@@ -68,7 +68,17 @@ def _tensor(fields: Fields) -> TensorInfo:
     )
 
 
-def _layout(fields: Fields) -> Layout:
+def layout_json(layout: Layout) -> dict[str, Json]:
+    """Return a layout as ``read_layout`` takes it."""
+    return {"tensors": [_tensor_json(tensor) for tensor in layout.tensors]}
+
+
+def read_layout(fields: Fields) -> Layout:
+    """Read the rows of a table.
+
+    Raises:
+        MalformedObjectError: anything that ``layout_json`` does not make.
+    """
     layout = Layout(tuple(_tensor(item) for item in fields.objects("tensors", MAX_TENSORS)))
     if len(layout.row_of) != len(layout.tensors):
         raise malformed("a manifest with unique tensor names", "a name that occurs twice")
@@ -191,7 +201,7 @@ class Manifest:
             framework=fields.text("framework", 256),
             world_size=fields.integer("world_size", 1, 10_000_000),
             workers=_workers(fields, fields.integer("world_size", 1, 10_000_000)),
-            layout=_layout(fields),
+            layout=read_layout(fields),
             rules=fields.json("rules"),
             capture=fields.mapping("capture"),
             environment=fields.mapping("environment"),

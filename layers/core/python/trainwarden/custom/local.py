@@ -1,0 +1,42 @@
+"""Custom rules in this very process, behind the same port: for tests, and without any cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainwarden.custom.answering import answer
+from trainwarden.custom.describing import describe, stand_in
+from trainwarden.custom.folder import load
+from trainwarden.model import Rule
+from trainwarden.rules import add
+
+
+class LocalCustomRules:
+    """``CustomRules`` that run here.
+
+    Args:
+        rules: By name.
+    """
+
+    def __init__(self, rules: Mapping[str, type[Rule[Any]]]) -> None:
+        self.rules = dict(rules)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> LocalCustomRules:
+        """Load a folder, and make its rules known to this process's registry.
+
+        Raises:
+            NotFoundError: as ``folder.load``.
+            BadInputError: the same.
+            ConfigError: a name or code that another rule has.
+        """
+        made = cls(load(folder))
+        for one in made.rules.values():
+            add(stand_in(describe(one)), str(folder))
+        return made
+
+    def ask(self, question: bytes) -> bytes:
+        """Return the answer."""
+        return answer(question, self.rules)
