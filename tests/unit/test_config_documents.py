@@ -162,3 +162,31 @@ def test_the_deployments_defaults_are_read_like_a_scripts_rules() -> None:
     config = resolve(tags={}, defaults={"rules": "Overfit Nonsense", "stop_on": "error"})
     assert [spec.key for spec in config.rules] == ["Overfit"]
     assert [(p.source, p.found) for p in config.problems] == [("deployment", "'Nonsense'")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {},
+            "script head: expected a limit in above, below or both, found 'neither'",
+        ),
+        ({"above": 1, "statistic": "abs_meen"}, "did you mean 'abs_mean'?"),
+    ],
+)
+def test_a_threshold_that_could_never_fire_is_told_and_does_not_run(
+    settings: dict[str, Json], said: str
+) -> None:
+    config = configured(["Overfit", {"rule": "Threshold", "key": "head", **settings}])
+    assert [spec.key for spec in config.rules] == ["Overfit"]
+    assert [said in str(problem) for problem in config.problems] == [True]
+
+
+def test_the_parameters_of_a_threshold_are_checked_together() -> None:
+    config = configured([{"rule": "Threshold", "statistic": "l2", "collection": "weights",
+                          "above": "2", "below": 1}])  # fmt: skip
+    assert config.problems == ()
+    (spec,) = config.rules
+    assert spec.parameters == {
+        "statistic": "l2", "collection": "weights", "above": 2.0, "below": 1.0
+    }  # fmt: skip

@@ -22,9 +22,20 @@ from trainwarden.rules import build
         pytest.param({"above": 2, "relative_to": "first"}, [10, 20, 21], [2], id="of-the-first"),
         pytest.param({"above": 2, "relative_to": "best"}, [10, 4, 9], [2], id="of-the-best"),
         pytest.param({"above": 2, "relative_to": "median"}, [1, 5, 1, 11], [1, 3], id="median"),
-        pytest.param({"above": 2, "relative_to": "first"}, [0, 9], [], id="nothing-to-divide-by"),
+        pytest.param({"above": 2, "relative_to": "first"}, [0, 0, 0], [], id="nothing-but-zeros"),
+        pytest.param({"below": 2, "relative_to": "first"}, [0], [], id="no-reference-no-alarm"),
+        pytest.param({"above": 2, "relative_to": "first"}, [0, 3, 7], [2], id="first-not-zero"),
+        pytest.param({"above": 2, "relative_to": "best"}, [4, 0, 3, 7], [3], id="best-not-zero"),
+        pytest.param(
+            {"above": 2, "relative_to": "median"}, [0, 0, 3, 7], [3], id="median-not-zero"
+        ),
+        pytest.param({"below": 0.5, "relative_to": "first"}, [3, 0], [1], id="zero-of-the-first"),
+        pytest.param({"below": 0.5, "relative_to": "median"}, [3, 0], [1], id="zero-of-the-median"),
+        pytest.param(
+            {"above": 2, "relative_to": "first"}, [5e-324, 9], [], id="beyond-what-a-float-holds"
+        ),
+        pytest.param({"above": 2, "window": 2}, [1.7e308, 1.7e308], [0], id="huge-averages"),
         pytest.param({"above": 2}, [NAN, INF], [], id="not-finite"),
-        pytest.param({}, [1, 2], [], id="no-limit"),
         pytest.param({"above": 2, "tensors": "other"}, [3], [], id="no-such-name"),
         pytest.param({"above": 2, "collection": "metrics"}, [3], [], id="no-such-collection"),
     ],
@@ -76,13 +87,24 @@ def test_the_finding_names_the_tensor_and_the_limit() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"statistic": "abs_meen"}, "abs_mean"),
-        ({"aggregate": "most"}, "max"),
+        ({"statistic": "abs_meen", "above": 1}, "abs_mean"),
+        ({"aggregate": "most", "above": 1}, "max"),
         ({"above": 1, "below": 2}, "below smaller than above"),
         ({"share": 0}, "> 0"),
+        ({}, "expected a limit in above, below or both, found neither; give above=NUMBER"),
+        ({"above": None, "below": "none", "window": 3}, "found neither"),
         ({"tensors": "("}, "regular expression"),
     ],
 )
 def test_wrong_parameters_say_what_is_right(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         build("Threshold", given)
+
+
+def test_a_sum_beyond_the_range_of_a_float_neither_adds_to_a_streak_nor_ends_it() -> None:
+    given = {"collection": "metrics", "aggregate": "sum", "above": 1, "patience": 2}
+    run = [
+        Script().step(step, scalars={"metrics": dict.fromkeys("ab", value)})
+        for step, value in enumerate([1.7e308, 1.0, 1.7e308, 1.0])
+    ]
+    assert fired(build("Threshold", given), run) == [3]

@@ -104,6 +104,7 @@ def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec | None
     """Merge what every source says of one rule; None if it lacks what it cannot run without."""
     wishes = [source.wishes[key] for source in reversed(sources) if key in source.wishes]
     name = wishes[-1].name if wishes else key
+    blame = next((source for source in sources if key in source.wishes), blame)
     parameters: dict[str, Json] = {}
     options: dict[str, Json] = {}
     for wish in wishes:
@@ -139,7 +140,8 @@ def _builds(
         build(name, parameters, profile=profile)
     except ConfigError as error:
         if blame is not None:
-            blame.reject(key, error.found, error.expected)
+            hint = f" ({error.remedy})" if error.remedy.startswith("did you mean") else ""
+            blame.reject(key, error.found, f"{error.expected}{hint}")
         return False
     return True
 

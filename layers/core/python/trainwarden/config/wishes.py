@@ -18,7 +18,6 @@ from trainwarden.rules import (
     Parameter,
     build,
     checked,
-    find,
     parameters,
     registry,
 )
@@ -178,7 +177,9 @@ class Source:
 def _alone(rule: str, name: str, value: Json) -> Json:
     """Check one parameter without the others, by the rule itself where it needs no other."""
     found = checked(rule, name, value)
-    if any(p.required for p in parameters(find(rule))):
+    try:
+        build(rule)
+    except ConfigError:  # all of its parameters are checked together, once they are known
         return found
     return getattr(build(rule, {name: found}), name)
 

@@ -6,10 +6,12 @@ may carry several, each under a ``key`` of its own.
 **How it is computed.** At each saved step the statistic (unit: that of ``docs/statistics.md``) of
 the tensors or scalars of ``collection`` whose name matches one of ``tensors`` is brought to one
 number by ``aggregate``, averaged over the last ``window`` saved steps, and, unless ``relative_to``
-is none, divided by the first such number, the smallest so far (``best``) or the median of the last
-32. It fires when that is above ``above`` or below ``below`` at ``patience`` saved steps in a row.
-With ``share`` it fires when that share of the tensors is beyond the limit, each by itself, and
-``window`` and ``relative_to`` do not apply.
+is none, divided by a reference: the first such number, the smallest so far (``best``) or the median
+of the last 32. Zeros are no reference, so the first, the smallest and the median are those of the
+numbers other than zero. It fires when the result is above ``above`` or below ``below`` at
+``patience`` saved steps in a row; one of the two has to be given. With ``share`` it fires when that
+share of the tensors is beyond the limit, each by itself, and ``window`` and ``relative_to`` do not
+apply.
 
 **Remedy.** Whatever your limit stands for.
 
@@ -17,7 +19,8 @@ With ``share`` it fires when that share of the tensors is beyond the limit, each
 ``trainwarden replay``.
 
 **Missing data.** Values that are not finite are left out, since NUM001 tells them; nothing that
-matches means nothing inspected.
+matches means nothing inspected. A step whose number is beyond the range of a float64, or that has
+no reference yet, is not judged: it neither adds to a row of bad steps nor ends it.
 
 **Source.** Yours.
 """
@@ -28,7 +31,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -104,6 +107,8 @@ class Threshold(CheckedRule[Json]):
             statistic(self.statistic)
         if self.above is not None and self.below is not None and not self.below < self.above:
             raise ConfigError("below smaller than above", f"{self.below:g} and {self.above:g}")
+        if self.above is None and self.below is None:
+            raise ConfigError("a limit in above, below or both", "neither", "give above=NUMBER")
 
     def start(self) -> Json:
         """Nothing has been seen."""
@@ -124,7 +129,11 @@ class Threshold(CheckedRule[Json]):
             ill, number = len(beyond) >= self.share * len(names), len(beyond) / len(names)
             worst = names[beyond[0]] if beyond else ""
         else:
-            state, number = self._followed(state, _AGGREGATES[self.aggregate](values))
+            with np.errstate(over="ignore"):
+                value = _AGGREGATES[self.aggregate](values)
+            state, number = self._followed(state, value)
+            if not math.isfinite(number):
+                return state, ()
             ill, worst = self._beyond(number), self._worst(names, values)
         if not ill:
             return {**state, "count": 0, "since": -1, "fired": False}, ()
@@ -146,20 +155,27 @@ class Threshold(CheckedRule[Json]):
         return [found.names[i] for i in kept], found.values[kept]
 
     def _followed(self, state: Json, value: float) -> tuple[Json, float]:
-        """Average, and divide by what it is relative to."""
+        """Average, and divide by what it is relative to; NaN if there is nothing to divide by."""
+        if not math.isfinite(value):
+            return state, math.nan
         last = [*state["last"], value][-self.window :]
-        number = fmean(last)
+        number = sum(one / len(last) for one in last)
         state = {**state, "last": last}
         if self.relative_to == "none":
             return state, number
-        first = number if state["first"] is None else state["first"]
-        best = number if state["best"] is None else min(state["best"], number)
-        base = {"first": first, "best": best}.get(
-            self.relative_to, median(state["past"] or [number])
-        )
-        past = [*state["past"], number][-HISTORY:] if self.relative_to == "median" else []
-        state = {**state, "first": first, "best": best, "past": past}
-        return state, number / base if base else 1.0
+        base, state = self._reference(state, number)
+        return state, number / base if base else math.nan
+
+    def _reference(self, state: Json, number: float) -> tuple[float, Json]:
+        """Return what a number is divided by, 0 if there is nothing yet, and what is kept of it."""
+        first, best, past = state["first"], state["best"], state["past"]
+        base = median(past) if past else number  # of what came before
+        if number:
+            first = number if first is None else first
+            best = number if best is None else min(best, number)
+            past = [*past, number][-HISTORY:] if self.relative_to == "median" else []
+        base = {"first": first, "best": best}.get(self.relative_to, base) or 0.0
+        return base, {**state, "first": first, "best": best, "past": past}
 
     def _beyond(self, value: float) -> bool:
         above = self.above is not None and value > self.above
