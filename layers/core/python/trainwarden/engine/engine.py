@@ -58,22 +58,21 @@ class Engine:
     def advance(self, state: Json, obs: Observation) -> Fold:
         """Fold one observation into every rule that looks at it."""
         entries: Mapping[str, Entry] = state["rules"]
-        after, told = dict(entries), []
-        moved = False
+        after: dict[str, Entry] = {}
+        told = []
         scalars, tensors = obs.present_scalars, obs.present_tensors
         for key, runner in self._runners.items():
             before = entries.get(key) or runner.begin()
-            status = before.get("status")
-            if status is not None and status in SETTLED_WORDS:
+            if before.get("status") in SETTLED_WORDS:
                 continue
             if not runner.always and not runner.looks(before, obs):
                 continue
             entry, found = runner.advance(before, obs, scalars, tensors)
-            if found or entry.get("status") is not status:
+            if found:
                 told.append((runner, before, Result(entry, found)))
             elif entry is not before:
-                after[key], moved = entry, True
-        state = {**state, "rules": after} if moved else state
+                after[key] = entry
+        state = {**state, "rules": {**entries, **after}} if after else state
         return self._folded(state, told, obs.step)
 
     def wait(self, state: Json, now: float, answers: Mapping[str, Answer] = NOBODY) -> Fold:
