@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 LAMBDAS = ROOT / "lambdas"
 PACKAGE = ROOT / "layers" / "core" / "python" / "trainwarden"
 # Parts of the package that no function imports.
-NOT_IN_LAMBDA = ("hook", "cli", "embedded", "plots", "trial", "smdebug", "report")
+NOT_IN_LAMBDA = ("hook", "cli", "embedded", "plots", "report")
 # The services that the functions call.
 SERVICES = frozenset({"dynamodb", "events", "lambda", "s3", "sagemaker", "sns"})
 

@@ -41,6 +41,15 @@ def test_a_custom_rule_fires_and_is_told(cloud: Cloud, faulty: Recording) -> Non
     )
 
 
+def test_a_rule_of_the_predecessors_shape_fires(cloud: Cloud, faulty: Recording) -> None:
+    put(cloud, faulty, "custom-old", {"rule": "LossStaysAbove", "limit": 0.0, "patience": 2})
+    found = cloud.found_issues("custom-old", "LossStaysAbove")
+    assert found.code == "CUS901"
+    assert found.since_step == faulty.observations[1].step
+    cloud.closed("custom-old")
+    assert cloud.verdicts("custom-old")["LossStaysAbove"].status is Status.ISSUES_FOUND
+
+
 @pytest.mark.parametrize("how", ["raise", "garbage", "loop", "hang", "die"])
 def test_a_bad_one_gets_an_error_and_harms_no_other(
     cloud: Cloud, faulty: Recording, how: str

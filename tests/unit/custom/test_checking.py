@@ -60,7 +60,7 @@ def test_one_name_twice_is_refused(tmp_path: Path) -> None:
 def test_no_folder_no_rules(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no folder"):
         load(tmp_path / "nowhere")
-    with pytest.raises(NotFoundError, match="holds a class"):
+    with pytest.raises(NotFoundError, match="no rule lies in"):
         load(tmp_path)
 
 

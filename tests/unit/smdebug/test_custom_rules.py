@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.unit.rules.runs import Script, matrices
-from tests.unit.smdebug import custom_rules
 from tests.unit.smdebug.custom_rules import (
     Comparison,
     CustomGradientRule,
@@ -22,7 +21,7 @@ from tests.unit.trial.traces import FOLDER, read
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.model import Finding, Json, Observation, Severity
 from trainwarden.rules import parameters
-from trainwarden.smdebug.adapter import SmdebugRule, as_rule, classes
+from trainwarden.smdebug.adapter import SmdebugRule, as_rule
 from trainwarden.smdebug.exceptions import RuleEvaluationConditionMet
 from trainwarden.smdebug.rules import Rule, invoke_rule
 from trainwarden.smdebug.trials import create_trial
@@ -133,12 +132,6 @@ def test_a_rule_about_two_jobs_and_what_is_no_rule_are_refused() -> None:
     for other in (Rule, int):
         with pytest.raises(ConfigError, match="derived from"):
             as_rule(other)  # type: ignore[arg-type]
-
-
-def test_rules_of_a_module_are_found() -> None:
-    names = [cls.__name__ for cls in classes(custom_rules)]
-    assert names[:3] == ["CustomGradientRule", "GrowingGradient", "LearningRateRule"]
-    assert "Rule" not in names
 
 
 @pytest.mark.parametrize(

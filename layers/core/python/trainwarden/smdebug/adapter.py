@@ -10,9 +10,8 @@ back what it kept in ``self``, and is asked ``invoke_at_step(step)``. What it se
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
-from types import ModuleType
 from typing import Any, ClassVar
 
 from trainwarden.errors import BadInputError, ConfigError
@@ -149,14 +148,6 @@ def as_rule(
     )
     found: type[SmdebugRule] = made
     return found
-
-
-def classes(module: ModuleType) -> Iterator[type[Rule]]:
-    """Yield the rules of SageMaker Debugger's shape that a module defines, in its order."""
-    for value in vars(module).values():
-        own = inspect.isclass(value) and value.__module__ == module.__name__
-        if own and issubclass(value, Rule) and value is not Rule:
-            yield value
 
 
 def _signature(cls: type[Rule]) -> Mapping[str, inspect.Parameter]:
