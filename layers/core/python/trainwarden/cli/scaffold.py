@@ -61,7 +61,7 @@ def _next(name: str, folder: Path) -> list[Json]:
         f"say in {folder / f'{stem(name)}.py'} what to look for, and run: pytest {folder}",
         f"judge a recorded run: trainwarden check FOLDER --rules-folder {folder}",
         f"hold it against many: trainwarden replay FOLDER --rules-folder {folder} --rules {name}",
-        f"let it judge jobs while they run: deploy with custom_rules={folder} (docs/custom-rules.md)",
+        f"let it judge jobs while they run: deploy with custom_rules={folder}",
     ]
 
 
