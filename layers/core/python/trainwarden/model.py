@@ -15,6 +15,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Json = Any  # str, int, float, bool, None, or lists and string-keyed dicts of them
 S = TypeVar("S")
+_NO_ROWS: IntArray = np.empty(0, dtype=np.int64)
 
 
 class _Word(str, Enum):
@@ -153,7 +154,7 @@ class Layout:
 
     def rows(self, collection: str) -> IntArray:
         """Rows of a collection, ascending, (T,) int64; empty if there is none."""
-        return self._by_collection.get(str(collection), np.empty(0, dtype=np.int64))
+        return self._by_collection.get(str(collection), _NO_ROWS)
 
 
 class Need(NamedTuple):
@@ -266,13 +267,16 @@ class Observation:
 
     def among(self, rows: IntArray) -> IntArray:
         """Those of ``rows`` that were captured, in the same order; not to be written into."""
-        if self.memo.get("all there"):
+        memo = self.memo
+        if memo.get("all there"):
             return rows
-        there = self.there
-        if self.memo["all there"]:
-            return rows
-        found: IntArray = rows[there[rows]]
-        return found
+        # Mostly one of the arrays made once for a layout; kept here, its id is not used again.
+        key = id(rows)
+        known: tuple[IntArray, IntArray] | None = memo.get(key)
+        if known is None:
+            there = self.there
+            known = memo[key] = (rows, rows if memo["all there"] else rows[there[rows]])
+        return known[1]
 
     def captured(self, collection: str) -> IntArray:
         """Rows of ``collection`` captured at this step, (T,) int64; not to be written into."""

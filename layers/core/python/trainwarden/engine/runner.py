@@ -79,14 +79,15 @@ class Runner:
         state = before["state"]
         try:
             own, found = self.rule.advance(state, obs)
+            if found:
+                found = self._completed(found)
             if self._plain:
                 seen = self._scalars <= scalars and self._tensors <= tensors
             else:
                 seen = self.rule.inspects(obs)
-            findings = self._completed(found) if found else ()
         except Exception as exc:  # noqa: BLE001 - one broken rule must never hide the others
             return self.crashed(before, exc, obs.step)
-        if own is state and not seen and not findings and self._each:
+        if own is state and not seen and not found and self._each:
             return before, ()
         entry = before.copy()
         entry["state"] = own
@@ -94,7 +95,7 @@ class Runner:
             entry["inspected"] = before.get("inspected", 0) + 1
         if not self._each:
             entry["looked"] = {**before.get("looked", {}), obs.mode.value: obs.step}
-        return self._recorded(entry, findings, len(findings)) if findings else (entry, ())
+        return self._recorded(entry, found, len(found)) if found else (entry, ())
 
     def apply(
         self, before: Entry, call: Callable[[Rule[Any], Json], tuple[Json, Sequence[Finding]]]

@@ -16,7 +16,7 @@ _CLASSES = ("cross_entropy.classes", "nll_loss.classes")
 _BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _SPREADS = tuple(f"{name}.target_std" for name in _BINARY)
 _CONVERGED_CLASSES, _CONVERGED_VARIANCE = 0.5, 0.1  # of ln C, of the targets' variance
-_SQUARED = ("mse_loss.", "huber_loss.", "smooth_l1_loss.")
+_SQUARED = tuple(f"{name}_loss.target_std" for name in ("mse", "huber", "smooth_l1"))
 
 
 def classes(obs: Observation) -> int:
@@ -44,7 +44,7 @@ def trivial_loss(obs: Observation) -> float:
     what is answered well is no guess, whatever its loss.
     """
     facts = obs.scalars.get("objective", {})
-    by_logits, by_logarithms = (facts.get(name, 0.0) for name in _CLASSES)
+    by_logits, by_logarithms = facts.get(_CLASSES[0], 0.0), facts.get(_CLASSES[1], 0.0)
     if (by_logits > 1) == (by_logarithms > 1):
         return 0.0
     name, count = ("cross_entropy", by_logits) if by_logits > 1 else ("nll_loss", by_logarithms)
@@ -65,8 +65,8 @@ def targets_variance(obs: Observation) -> float:
 
 def _targets_variance(obs: Observation) -> float:
     facts = obs.scalars.get("objective", {})
-    for function in _SQUARED:
-        std = facts.get(f"{function}target_std", 0.0)
+    for name in _SQUARED:
+        std = facts.get(name, 0.0)
         if 0 < std * std < math.inf:
             return std * std
     if facts or obs.labels:

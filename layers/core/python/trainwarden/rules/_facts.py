@@ -16,6 +16,21 @@ def fact(obs: Observation, collection: str, name: str) -> float:
     return math.nan if found is None else found.get(name, math.nan)
 
 
+class _Known(dict[str, float]):
+    """Facts by name; NaN for what is not known, so that no comparison with it holds."""
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
+
+
+def loop(obs: Observation) -> Mapping[str, float]:
+    """Return what the hook saw of the training loop; a fact that is not known is NaN."""
+    known: Mapping[str, float] | None = obs.memo.get("loop")
+    if known is None:
+        known = obs.memo["loop"] = _Known(obs.scalars.get("loop", {}))
+    return known
+
+
 @lru_cache(maxsize=256)
 def _owners(
     names: tuple[str, ...], *, last: bool
@@ -101,7 +116,7 @@ def second(names: tuple[str, ...]) -> bool:
 
 def skipped(obs: Observation) -> bool:
     """Say whether GradScaler skipped this step."""
-    return fact(obs, "optimizer", "found_inf") > 0
+    return obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0
 
 
 def suspicions(kept: Json, step: int, kinds: Iterable[str]) -> dict[str, Json]:

@@ -25,6 +25,8 @@ def shares(obs: Observation, kind: str) -> Mapping[str, float]:
 
 def _shares(obs: Observation, kind: str) -> Mapping[str, float]:
     prefix = f"{kind}/"
+    if IMPORTANCE.collection not in obs.present:
+        return {}
     told = obs.scalars.get(IMPORTANCE.collection, {})
     found = {
         name.removeprefix(prefix): value

@@ -34,16 +34,16 @@ def update_ratios(obs: Observation) -> FloatArray:
     (T,) float64 over the trainable weight matrices that were captured; NaN where nothing is known
     or the weights were 0.
     """
+    return _once(obs, "motion: update ratios", _update_ratios)
 
-    def make(obs: Observation) -> FloatArray:
-        rows = here(obs, weight_matrices(obs.layout))
-        before = obs.stats[:, _BEFORE][rows]
-        with np.errstate(all="ignore"):
-            found: FloatArray = np.sqrt(obs.stats[:, _SQUARE][rows] / before)
-        found[~(before > 0)] = np.nan
-        return found
 
-    return _once(obs, "motion: update ratios", make)
+def _update_ratios(obs: Observation) -> FloatArray:
+    rows = here(obs, weight_matrices(obs.layout))
+    before = obs.stats[:, _BEFORE][rows]
+    with np.errstate(all="ignore"):
+        found: FloatArray = np.sqrt(obs.stats[:, _SQUARE][rows] / before)
+    found[~(before > 0)] = np.nan
+    return found
 
 
 def violent(obs: Observation, ratio: float) -> bool:
@@ -59,27 +59,25 @@ def gradient_norm(obs: Observation) -> float:
 
     NaN if there are none or one of them is not finite.
     """
+    return _once(obs, "motion: gradient norm", _gradient_norm)
 
-    def make(obs: Observation) -> float:
-        rows = obs.captured("gradients")
-        if not rows.size or infinite_gradients(obs):
-            return math.nan
-        total = float(squares(obs)[rows].sum())
-        return math.sqrt(total) if total > 0 else total * 0.0  # NaN passes through
 
-    return _once(obs, "motion: gradient norm", make)
+def _gradient_norm(obs: Observation) -> float:
+    rows = obs.captured("gradients")
+    if not rows.size or infinite_gradients(obs):
+        return math.nan
+    total = float(squares(obs)[rows].sum())
+    return math.sqrt(total) if total > 0 else total * 0.0  # NaN passes through
 
 
 def infinite_gradients(obs: Observation) -> bool:
     """Say whether a captured gradient holds NaN or infinity."""
+    return not clean(obs) and _once(obs, "motion: infinite gradients", _infinite_gradients)
 
-    def make(obs: Observation) -> bool:
-        if clean(obs):
-            return False
-        rows = obs.captured("gradients")
-        return bool(rows.size) and bool(gathered(obs, rows)[:, 1:4].any())
 
-    return _once(obs, "motion: infinite gradients", make)
+def _infinite_gradients(obs: Observation) -> bool:
+    rows = obs.captured("gradients")
+    return bool(rows.size) and bool(gathered(obs, rows)[:, 1:4].any())
 
 
 def ends(obs: Observation, rows: IntArray) -> tuple[float, float]:
@@ -108,14 +106,14 @@ def changes(obs: Observation, rows: IntArray) -> tuple[FloatArray, int]:
 
 def skipped(obs: Observation) -> bool:
     """Say whether GradScaler, or the loop, left out the optimizer's step."""
+    return _once(obs, "motion: skipped", _skipped)
 
-    def make(obs: Observation) -> bool:
-        if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
-            return True
-        rows = obs.captured("gradients")
-        return bool(rows.size) and bool(int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED)
 
-    return _once(obs, "motion: skipped", make)
+def _skipped(obs: Observation) -> bool:
+    if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
+        return True
+    rows = obs.captured("gradients")
+    return bool(rows.size) and bool(int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED)
 
 
 def learning_rate(obs: Observation) -> float:

@@ -53,48 +53,46 @@ def weight_matrices(layout: Layout) -> IntArray:
     Embedding tables get gradients in the rows of the batch's tokens only; scales and shifts of
     normalisation layers follow other laws than matrices.
     """
-    return _matrices(layout, "weights")
+    return once(layout, "weight matrices", _weight_matrices)
 
 
 def gradient_matrices(layout: Layout) -> IntArray:
     """Gradients of the weight matrices, from input to output."""
+    return once(layout, "gradient matrices", _gradient_matrices)
+
+
+def _weight_matrices(layout: Layout) -> IntArray:
+    return _matrices(layout, "weights")
+
+
+def _gradient_matrices(layout: Layout) -> IntArray:
     return _matrices(layout, "gradients")
 
 
 def _matrices(layout: Layout, collection: str) -> IntArray:
-    def make(layout: Layout) -> IntArray:
-        rows = [
-            (layout.tensors[row].depth, row)
-            for row in layout.rows(collection).tolist()
-            if len(layout.tensors[row].shape) > 1
-            and layout.tensors[row].trainable
-            and not layout.tensors[row].kind.startswith("Embedding")
-        ]
-        return np.array([row for _, row in sorted(rows)], dtype=np.int64)
-
-    return once(layout, ("matrices", collection), make)
+    rows = [
+        (layout.tensors[row].depth, row)
+        for row in layout.rows(collection).tolist()
+        if len(layout.tensors[row].shape) > 1
+        and layout.tensors[row].trainable
+        and not layout.tensors[row].kind.startswith("Embedding")
+    ]
+    return np.array([row for _, row in sorted(rows)], dtype=np.int64)
 
 
 def gradient_of(layout: Layout) -> IntArray:
     """Row of the gradient of each row's tensor, (R,) int64; -1 where there is none."""
+    return once(layout, "gradient of", _gradient_of)
 
-    def make(layout: Layout) -> IntArray:
-        row_of = layout.row_of
-        return np.array(
-            [row_of.get(f"gradient/{name}", -1) for name in layout.names], dtype=np.int64
-        )
 
-    return once(layout, "gradient_of", make)
+def _gradient_of(layout: Layout) -> IntArray:
+    row_of = layout.row_of
+    return np.array([row_of.get(f"gradient/{name}", -1) for name in layout.names], dtype=np.int64)
 
 
 def here(obs: Observation, rows: IntArray) -> IntArray:
     """Those of ``rows`` that this observation captured, in the same order; not to be written."""
-    # ``rows`` is mostly one of the arrays made once for a layout; kept here, its id is not reused.
-    key = id(rows)
-    known: tuple[IntArray, IntArray] | None = obs.memo.get(key)
-    if known is None:
-        known = obs.memo[key] = (rows, obs.among(rows))
-    return known[1]
+    return obs.among(rows)
 
 
 def clean(obs: Observation) -> bool:

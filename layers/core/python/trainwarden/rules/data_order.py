@@ -186,26 +186,23 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
     """
     old = kept or {"at": obs.step, "batches": 0, "n": {}, "pure": {}, "few": [0, 0, 0.0],
                    "pairs": 0, "stayed": 0, "last": [-2, -1, -1]}  # fmt: skip
-    told, seen, size = obs.labels[name], [], 0
-    counts, pure = dict(old["n"]), dict(old["pure"])
-    room = len(counts) + len(told) <= _KEPT
-    for label in sorted(told):
-        n = int(told[label])
-        if label >= 0 and n > 0:
-            seen.append(label)
-            size += n
-            key = str(label)
-            key = key if room or key in counts or len(counts) < _KEPT else "rest"
-            counts[key] = counts.get(key, 0) + n
-    if not seen:
+    told = obs.labels[name]
+    batch = {label: n for label in sorted(told) if label >= 0 and (n := int(told[label])) > 0}
+    if not batch:
         return None
+    seen, size, counts, pure = list(batch), sum(batch.values()), dict(old["n"]), old["pure"]
+    room = len(counts) + len(told) <= _KEPT
+    for label, n in batch.items():
+        key = str(label)
+        key = key if room or key in counts or len(counts) < _KEPT else "rest"
+        counts[key] = counts.get(key, 0) + n
     step, low, high = old["last"]
     pairs, stayed = old["pairs"], old["stayed"]
     if len(seen) == 1:
         key = str(seen[0])
         if key in pure or len(pure) < _BLOCKS:
             many, least = pure.get(key, (0, size))
-            pure[key] = [many + 1, min(least, size)]
+            pure = {**pure, key: [many + 1, min(least, size)]}
         if low == high >= 0 and obs.step == step + 1:
             pairs, stayed = pairs + 1, stayed + (low == int(key))
     last = [obs.step, seen[0], seen[-1]]
@@ -216,15 +213,15 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
 
 def _neighbours(
     old: Json, counts: Mapping[str, int], batch: Sequence[int], size: int, at: int
-) -> list[float]:
+) -> Json:
     """Extend ``few`` by a batch that holds too few classes."""
-    few, close, nats = old["few"]
     known, here = len(counts), len(batch)
     if not 0 < here <= _FEW * known or "rest" in counts:
-        return [few, close, nats]
+        return old["few"]
     shares = np.array(list(counts.values())) / sum(counts.values())
     if here > _FEW * float(np.sum(1.0 - (1.0 - shares) ** size)):
-        return [few, close, nats]
+        return old["few"]
+    few, close, nats = old["few"]
     rank = {label: i for i, label in enumerate(sorted(int(label) for label in counts))}
     low, high = rank[batch[0]], rank[batch[-1]]
     if high - low != here - 1:

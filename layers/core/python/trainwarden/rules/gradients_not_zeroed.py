@@ -37,7 +37,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import fact, skipped
+from trainwarden.rules._facts import loop, skipped
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 
 
@@ -87,9 +87,9 @@ class GradientsNotZeroed(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Count saved steps in a row that added to old gradients."""
-        carried = fact(obs, "loop", "gradients_carried")
         if obs.mode is not TRAIN or state["told"] or skipped(obs):
             return state, ()
+        carried = loop(obs)["gradients_carried"]
         if carried == 0:
             return ({**state, "since": -1, "count": 0} if state["count"] else state), ()
         if carried != 1:

@@ -125,9 +125,13 @@ class LearningRateTooHigh(CheckedRule[Json]):
         if _own(state["norms"]) and violent(obs, self.max_ratio * gap):
             ratio = _typical(update_ratios(obs)) / gap
         state["norms"] = _norms(state["norms"], obs)
-        loss = main_loss(obs)
-        value = math.inf if loss is None and bad_loss(obs) else (loss[1] if loss else math.nan)
-        if ratio >= self.max_ratio and not skipped(obs):
+        ill = ratio >= self.max_ratio and not skipped(obs)
+        if not ill:
+            state["calm"] += 1
+            if not state["violent"]:
+                return state, ()
+        value = _loss(obs)
+        if ill:
             state = {
                 **state,
                 "violent": state["violent"] + 1,
@@ -136,10 +140,6 @@ class LearningRateTooHigh(CheckedRule[Json]):
                 "top": max(state["top"], min(ratio, 1e300)),
                 "calm": 0,
             }
-        else:
-            state["calm"] += 1
-        if not state["violent"]:
-            return state, ()
         kind = self._kind(state, _first(first, value), value, obs)
         if not kind or several_optimizers(obs):
             return state, ()
@@ -186,6 +186,14 @@ def _norms(norms: Json, obs: Observation) -> Json:
     if math.isnan(norm):
         return norms if not infinite_gradients(obs) or not norms else [norms[0], 1e300]
     return [norms[0] if norms else norm, norm]
+
+
+def _loss(obs: Observation) -> float:
+    """The loss; infinity where it is not finite, NaN where there is none."""
+    loss = main_loss(obs)
+    if loss is None:
+        return math.inf if bad_loss(obs) else math.nan
+    return loss[1]
 
 
 def _own(norms: Json) -> bool:

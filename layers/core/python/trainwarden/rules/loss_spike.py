@@ -46,7 +46,7 @@ section 5.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import ClassVar
@@ -142,8 +142,8 @@ class LossSpike(CheckedRule[Json]):
         spread = _spread(state["spread"], obs)
         if value <= 0 or several_optimizers(obs) or spread[1] > _MOVING * spread[0]:
             return {**self.start(), "quiet": True}, ()
-        state = self._follow({**state, "spread": spread}, obs, value)
-        for kind, judge in self._judges():
+        state = self._follow(state, obs, value, spread)
+        for kind, judge in self._judges(state):
             found = judge(state, obs) if kind not in state["told"] else None
             if found is not None:
                 finding = _finding(state, obs, (name, kind), found)
@@ -152,29 +152,33 @@ class LossSpike(CheckedRule[Json]):
                 return {**state, "told": [kind]}, [finding]
         return state, ()
 
-    def _judges(self) -> tuple[tuple[str, _Judge], ...]:
-        return (
-            ("blow_up", self._blow_up),
-            ("diverging", self._diverging),
-            ("not_recovered", self._not_recovered),
-            ("repeated", self._repeated),
-            ("oscillating", self._oscillating),
-            (_MILD, self._recovered),
-        )
+    def _judges(self, state: Json) -> Iterator[tuple[str, _Judge]]:
+        """Who has something to judge, in the order in which kinds are told."""
+        if state["high"] >= _TWICE:
+            yield "blow_up", self._blow_up
+        if state["above"] is not None:
+            yield "diverging", self._diverging
+        if state["lost"] is not None:
+            yield "not_recovered", self._not_recovered
+        if len(state["spikes"]) >= self.max_spikes:
+            yield "repeated", self._repeated
+        if state["late"] >= _KEPT and state["best"][1] >= _LEARNED * state["start"]:
+            yield "oscillating", self._oscillating
+        if state["pending"] is not None:
+            yield _MILD, self._recovered
 
-    def _follow(self, state: Json, obs: Observation, value: float) -> Json:
+    def _follow(self, state: Json, obs: Observation, value: float, spread: list[float]) -> Json:
         step, peak = obs.step, window_peak(obs, value)
-        if state["origin"] < 0:
-            count = classes(obs)
+        origin, start = state["origin"], state["start"]
+        if origin < 0:
+            origin, count = step, classes(obs)
             start = max(value, math.log(count)) if count else value
-            state = {**state, "origin": step, "start": start}
-        start, last = state["start"], state["last"]
-        state = {**state, "saves": state["saves"] + 1, **self._spiked(state, peak)}
-        if step - state["origin"] > self.first_steps:
-            state["late"] += 1
+        high, late = state["high"], state["late"]
+        if step - origin > self.first_steps:
+            late += 1
         elif peak[1] > self.blow_up * start and classes(obs):
-            state["high"] += _TWICE if peak[1] > 2 * self.blow_up * start else 1
-        last = [*last[1 - _KEPT :], value]
+            high += _TWICE if peak[1] > 2 * self.blow_up * start else 1
+        last = [*state["last"][1 - _KEPT :], value]
         level = median(last[-_RECENT:])
         best, top = state["best"], state["top"]
         top = peak if top is None or peak[1] >= top[1] else top
@@ -187,21 +191,27 @@ class LossSpike(CheckedRule[Json]):
             lost, above = lower > limit or above, False
         return {
             **state,
+            **self._spiked(state, start, peak),
+            "origin": origin,
+            "start": start,
+            "saves": state["saves"] + 1,
+            "high": high,
+            "late": late,
             "last": last,
             "best": best,
             "top": top,
             "above": _since(state["above"], step, level, holds=above),
             "lost": _since(state["lost"], step, level, holds=lost),
+            "spread": spread,
         }
 
-    def _spiked(self, state: Json, peak: list[float]) -> dict[str, Json]:
+    def _spiked(self, state: Json, start: float, peak: list[float]) -> dict[str, Json]:
         """Remember a spike; [step, loss, saved steps so far, level before]."""
         last, spikes = state["last"], state["spikes"]
         if len(last) < _KEPT // 2:
             return {}
-        if peak[1] < _HIGH * state["start"] or median(last) >= _LEARNED * state["start"]:
+        if peak[1] < _HIGH * start or (level := median(last)) >= _LEARNED * start:
             return {}
-        level = median(last)
         logs = [math.log(v) for v in last]
         middle = median(logs)
         sigma = max(_FLOOR, 1.4826 * median(abs(v - middle) for v in logs))
@@ -212,16 +222,14 @@ class LossSpike(CheckedRule[Json]):
         spikes = [*spikes[-self.max_spikes :], [peak[0], peak[1]]]
         return {"spikes": spikes, "pending": [*peak, state["saves"], level]}
 
-    def _blow_up(self, state: Json, obs: Observation) -> _Told | None:
-        if state["high"] < _TWICE:
-            return None
+    def _blow_up(self, state: Json, obs: Observation) -> _Told:
         start = state["start"]
         step, value = state["top"] or [obs.step, state["last"][-1]]
         message = f"the loss blew up to {value:.4g} at step {step:.0f}; it began at {start:.4g}"
         return value, self.blow_up * start, int(step), message
 
     def _diverging(self, state: Json, obs: Observation) -> _Told | None:
-        if state["above"] is None or not self._lasted(state, state["above"], obs):
+        if not self._lasted(state, state["above"], obs):
             return None
         level, start = median(state["last"][-_RECENT:]), state["start"]
         if level < _COMING_BACK * state["above"][2]:
@@ -233,7 +241,7 @@ class LossSpike(CheckedRule[Json]):
         return level, self.max_rise * start, state["above"][0], message
 
     def _not_recovered(self, state: Json, obs: Observation) -> _Told | None:
-        if state["lost"] is None or not self._lasted(state, state["lost"], obs):
+        if not self._lasted(state, state["lost"], obs):
             return None
         level, best, top = median(state["last"][-_RECENT:]), state["best"], state["top"]
         limit = best[1] + self.max_relapse * (state["start"] - best[1])
@@ -243,11 +251,9 @@ class LossSpike(CheckedRule[Json]):
         )
         return level, limit, state["lost"][0], message
 
-    def _repeated(self, state: Json, obs: Observation) -> _Told | None:
+    def _repeated(self, state: Json, obs: Observation) -> _Told:
         del obs
         spikes = state["spikes"]
-        if len(spikes) < self.max_spikes:
-            return None
         value = max(v for _, v in spikes)
         steps = ", ".join(f"{s:.0f}" for s, _ in spikes)
         message = (
@@ -258,8 +264,6 @@ class LossSpike(CheckedRule[Json]):
 
     def _oscillating(self, state: Json, obs: Observation) -> _Told | None:
         last, start = state["last"], state["start"]
-        if state["late"] < _KEPT or state["best"][1] < _LEARNED * start:
-            return None
         if not _cross_entropy(obs) or median(last) < _STUCK * start:
             return None
         low, _, high = quantiles(last, n=4)
@@ -272,10 +276,9 @@ class LossSpike(CheckedRule[Json]):
         return high - low, _SWING * start, state["origin"], message
 
     def _recovered(self, state: Json, obs: Observation) -> _Told | None:
-        pending = state["pending"]
-        if pending is None or state["saves"] - pending[2] < _RECENT:
+        step, value, at, before = state["pending"]
+        if state["saves"] - at < _RECENT:
             return None
-        step, value, _, before = pending
         if median(state["last"][-_RECENT:]) > 2 * before:
             return None
         message = (
@@ -286,7 +289,7 @@ class LossSpike(CheckedRule[Json]):
 
     def _lasted(self, state: Json, since: Json, obs: Observation) -> bool:
         """Say whether something has held for ``patience`` steps, long enough to be seen."""
-        if since is None or obs.step - since[0] < self.patience:
+        if obs.step - since[0] < self.patience:
             return False
         return bool(since[1] >= _RECENT and state["late"] >= _SEEN)
 
@@ -323,8 +326,7 @@ def _since(state: Json, step: int, level: float, *, holds: bool) -> Json:
 def _spread(state: Json, obs: Observation) -> list[float]:
     """[smallest, largest] standard deviation of real-valued targets so far."""
     variance = targets_variance(obs)
-    low, high = state or (math.inf, 0.0)
     if not variance > 0:
-        return [low, high] if state else [1e300, 0.0]
-    std = math.sqrt(variance)
+        return state or [1e300, 0.0]
+    std, (low, high) = math.sqrt(variance), state or (math.inf, 0.0)
     return [min(low, std), max(high, std)]

@@ -56,7 +56,7 @@ from trainwarden.model import (
     TensorInfo,
     Tier,
 )
-from trainwarden.rules._facts import fact, functions, skipped, suspicions
+from trainwarden.rules._facts import functions, loop, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import gradient_of, here, once
@@ -87,10 +87,6 @@ _REMEDIES = {
     "frozen_output_layer": ("Set requires_grad=True for the new output layer.",),
     "all_frozen": ("Set requires_grad=True for what is to be trained.",),
 }
-
-
-_LOOP = ("parameters", "optimizer_tensors", "optimizer_tensors_foreign",
-         "parameters_without_gradient")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +145,7 @@ class MissingGradient(CheckedRule[Json]):
         if obs.mode is not TRAIN or state["told"] or skipped(obs):
             return state, ()
         loss = follow(state["loss"], obs)
-        if fact(obs, "loop", "stepped") == 0:
+        if loop(obs)["stepped"] == 0:
             return {**state, "loss": loss}, ()
         ill = dict(self._kinds(obs))
         kept = suspicions(state["kept"], obs.step, ill)
@@ -174,11 +170,12 @@ class MissingGradient(CheckedRule[Json]):
         row = _frozen_head(obs)
         if row >= 0:
             yield "frozen_output_layer", (none, obs.layout.names[row])
-        loop = obs.scalars.get("loop", {})
-        own, held, foreign, bare = (loop.get(name, math.nan) for name in _LOOP)
+        known = loop(obs)
+        own, bare = known["parameters"], known["parameters_without_gradient"]
+        held, foreign = known["optimizer_tensors"], known["optimizer_tensors_foreign"]
         if own == 0 and held - foreign >= 1:
             yield "all_frozen", (none, "")
-        if not bare >= 1 or loop.get("gradients_discarded", math.nan) >= 1:
+        if not bare >= 1 or known["gradients_discarded"] >= 1:
             return
         if own >= 1 and bare >= held - foreign >= 1:
             yield "no_gradient", (none, "")
@@ -198,7 +195,7 @@ class MissingGradient(CheckedRule[Json]):
         self, obs: Observation, kind: str, rows: IntArray, name: str, lasted: tuple[int, int]
     ) -> Finding:
         since, count = lasted
-        held = fact(obs, "loop", "optimizer_tensors")
+        held = loop(obs)["optimizer_tensors"]
         total = int(_executed(obs.layout).size)
         why = _TOLD[kind].format(name=name, held=held, bare=int(rows.size), total=total)
         evidence: dict[str, Json] = {"kind": kind, "saved_steps": count}
@@ -214,18 +211,18 @@ class MissingGradient(CheckedRule[Json]):
 
 def _executed(layout: Layout) -> IntArray:
     """Trainable matrices, embeddings too, of modules that were entered, from input to output."""
+    return once(layout, "executed matrices", _executed_matrices)
 
-    def make(layout: Layout) -> IntArray:
-        found = [
-            (layout.tensors[row].depth, row)
-            for row in layout.rows("weights").tolist()
-            if layout.tensors[row].trainable
-            and len(layout.tensors[row].shape) > 1
-            and layout.tensors[row].depth >= 0
-        ]
-        return np.array([row for _, row in sorted(found)], dtype=np.int64)
 
-    return once(layout, "executed matrices", make)
+def _executed_matrices(layout: Layout) -> IntArray:
+    found = [
+        (layout.tensors[row].depth, row)
+        for row in layout.rows("weights").tolist()
+        if layout.tensors[row].trainable
+        and len(layout.tensors[row].shape) > 1
+        and layout.tensors[row].depth >= 0
+    ]
+    return np.array([row for _, row in sorted(found)], dtype=np.int64)
 
 
 def _without_gradient(obs: Observation, rows: IntArray) -> npt.NDArray[np.bool_]:

@@ -37,7 +37,7 @@ A millionth: 8 times the spacing of float32 numbers (2**-23).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -56,7 +56,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import fact, learning_rates, skipped, suspicions
+from trainwarden.rules._facts import fact, learning_rates, loop, skipped, suspicions
 from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import gradient_of, here, weight_matrices
@@ -181,7 +181,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
         state = {
             "kept": kept,
             "told": False,
-            "passes": -1 if fact(obs, "loop", "stepped") != 0 else state["passes"],
+            "passes": -1 if loop(obs)["stepped"] != 0 else state["passes"],
             "rated": state["rated"] or any(rates),
         }
         for kind, (since, count) in kept.items():
@@ -194,18 +194,18 @@ class OptimizerNotStepping(CheckedRule[Json]):
     def _kinds(
         self, state: Json, obs: Observation, weights: _Weights, rates: list[float]
     ) -> Iterator[str]:
-        loop = obs.scalars.get("loop", {})
-        if loop.get("stepped") == 0:
+        known = loop(obs)
+        if known["stepped"] == 0:
             if not weights.moved:
                 yield "step_missing"
             return
-        held, foreign = _of(loop, "optimizer_tensors"), _of(loop, "optimizer_tensors_foreign")
-        own, left = _of(loop, "parameters"), _of(loop, "parameters_without_optimizer")
-        discarded = _of(loop, "gradients_discarded") >= 1
+        held, foreign = known["optimizer_tensors"], known["optimizer_tensors_foreign"]
+        own, left = known["parameters"], known["parameters_without_optimizer"]
+        discarded = known["gradients_discarded"] >= 1
         foreign_only = 0 < _MOST * held <= foreign and 0 < _MOST * own <= left
         if not weights.moved and (discarded or foreign_only):
             pushed = bool(weights.gradients().any())
-            bare = fact(obs, "loop", "parameters_without_gradient")
+            bare = known["parameters_without_gradient"]
             if discarded and ((bare >= held - foreign > 0) or (weights.rows.size and not pushed)):
                 yield "zeroed_before_step"
             if foreign_only and pushed:
@@ -240,7 +240,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
     ) -> Finding:
         names = ("optimizer_tensors", "optimizer_tensors_foreign", "parameters",
                  "parameters_without_optimizer", "parameters_without_gradient")  # fmt: skip
-        known = {name: fact(obs, "loop", name) for name in names}
+        known = {name: loop(obs)[name] for name in names}
         held, foreign, own, left, _ = known.values()
         why = _TOLD[kind].format(held=held, foreign=foreign, own=own, left=left)
         head = kind == "output_layer_left_out"
@@ -254,10 +254,6 @@ class OptimizerNotStepping(CheckedRule[Json]):
         value, limit = float(count), float(self.patience)
         remedies = _REMEDIES.get(kind, ())
         return Finding(obs.step, name, value, limit, message, since, evidence, remedies)
-
-
-def _of(loop: Mapping[str, float], name: str) -> float:
-    return loop.get(name, math.nan)
 
 
 def _weights(obs: Observation) -> _Weights:

@@ -61,6 +61,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._facts import skipped
 from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
@@ -138,7 +139,7 @@ class UnchangedTensor(CheckedRule[Json]):
         if obs.mode is not TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
         change, moved = changes(obs, rows)
-        if int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED or _skipped(obs):
+        if int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED or skipped(obs):
             return state, ()
         state["moved"] = state["moved"] or moved > 0
         resting = rows[:0] if moved == rows.size else rows[change == 0]
@@ -146,7 +147,8 @@ class UnchangedTensor(CheckedRule[Json]):
             stats = obs.stats[resting]
             resting = resting[stats[:, 1] + stats[:, 2] + stats[:, 3] == 0]
         if state["told"] or not (resting.size or state["rest"]):
-            return {**state, "told": bool(resting.size)}, ()
+            state["told"] = bool(resting.size)
+            return state, ()
         state = self._rest(state, obs, resting, rows[change > 0])
         return self._judge(state, obs, rows)
 
@@ -272,7 +274,3 @@ def _has_gradient(obs: Observation, row: int) -> bool:
     if row < 0 or row >= obs.stats.shape[0]:
         return False
     return bool(obs.stats[row, _MAX] > 0 or obs.stats[row, _MIN] < 0)
-
-
-def _skipped(obs: Observation) -> bool:
-    return obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0

@@ -212,4 +212,4 @@ def _abs_mean(obs: Observation, rows: IntArray) -> FloatArray:
 
 
 def _skipped(obs: Observation, rows: IntArray) -> bool:
-    return bool(int(obs.stats[rows[0], _FLAGS]) & Flag.SKIPPED)
+    return bool(int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED)

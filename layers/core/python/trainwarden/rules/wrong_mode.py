@@ -39,7 +39,7 @@ here). A momentum of 0.9 gives the last two batches 99 % of the weight.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,7 +58,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import fact, suspicions
+from trainwarden.rules._facts import fact, loop, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 from trainwarden.rules._selection import here, once
@@ -130,18 +130,17 @@ class WrongMode(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which the modules' modes are known."""
-        loop = obs.scalars.get("loop", {})
-        return obs.mode is TRAIN and ("batchnorms" in loop or "dropouts" in loop)
+        facts = obs.scalars.get("loop", {})
+        return obs.mode is TRAIN and ("batchnorms" in facts or "dropouts" in facts)
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at the modes of this step."""
         if obs.mode is EVAL:
             state = state if state["own"] else {**state, "own": True}  # it validates in eval mode
             return self._evaluated(state, obs) if state["slow"] else (state, ())
-        loop = obs.scalars.get("loop", {})
-        if obs.mode is not TRAIN or not ("batchnorms" in loop or "dropouts" in loop):
+        if not self.inspects(obs):
             return state, ()
-        facts = {name: loop.get(name, math.nan) for name in _NAMES}
+        facts = loop(obs)
         told = state["told"]
         kinds = [k for k in self._kinds(obs, facts, trained=state["trained"]) if k not in told]
         kept = suspicions(state["kept"], obs.step, kinds)
@@ -161,13 +160,14 @@ class WrongMode(CheckedRule[Json]):
         left = {kind: one for kind, one in state["kept"].items() if kind not in names}
         return {**state, "told": sorted({*told, *names}), "kept": left}, found
 
-    def _kinds(self, obs: Observation, facts: dict[str, float], *, trained: bool) -> Iterator[str]:
+    def _kinds(
+        self, obs: Observation, facts: Mapping[str, float], *, trained: bool
+    ) -> Iterator[str]:
         norms, resting = facts["batchnorms"], facts["batchnorms_in_eval"]
         drops, quiet = facts["dropouts"], facts["dropouts_in_eval"]
-        active = quiet >= 1 and not fact(obs, "loop", "dropout_max") <= 0
-        whole = fact(obs, "optimizer", "train_mode") == 0
+        active = quiet >= 1 and not facts["dropout_max"] <= 0
         ill = facts["batchnorms_in_eval_trainable"]
-        left = whole and (ill >= 1 or active)
+        left = (ill >= 1 or active) and fact(obs, "optimizer", "train_mode") == 0
         unborn = norms >= 1 and ill >= norms and _untouched(obs)
         if left or unborn or (active and quiet >= drops and trained):
             yield "eval_mode"
@@ -178,8 +178,9 @@ class WrongMode(CheckedRule[Json]):
                 yield "batchnorm_stale"
 
     def _finding(
-        self, obs: Observation, kind: str, facts: dict[str, float], since: int, count: int
+        self, obs: Observation, kind: str, facts: Mapping[str, float], since: int, count: int
     ) -> Finding:
+        facts = {name: facts[name] for name in _NAMES}
         shown = {name: 0.0 if math.isnan(value) else value for name, value in facts.items()}
         message = f"at {count} saved steps since step {since} {_TOLD[kind].format(**shown)}"
         known = {name: value for name, value in facts.items() if math.isfinite(value)}
@@ -212,11 +213,11 @@ class WrongMode(CheckedRule[Json]):
         return {**state, "told": sorted({*state["told"], kind})}, [finding]
 
     def _validation(
-        self, state: Json, obs: Observation, facts: dict[str, float]
+        self, state: Json, obs: Observation, facts: Mapping[str, float]
     ) -> tuple[Json, list[Finding]]:
         """Count saved steps with validation in training mode; at each step it is no validation."""
-        kind, passes = "train_mode_validation", fact(obs, "loop", "validation_in_training_mode")
-        if state["own"] or not passes >= 1:
+        kind = "train_mode_validation"
+        if state["own"] or not facts["validation_in_training_mode"] >= 1:
             return {**state, "at": obs.step, "row": 0}, []
         row = state["row"] + 1 if obs.step == state["at"] + 1 else 1
         since = obs.step if state["since"] < 0 else min(state["since"], obs.step)
@@ -236,7 +237,7 @@ class WrongMode(CheckedRule[Json]):
         return state, [Finding(obs.step, "", value, limit, message, since, evidence)]
 
 
-def _slow(state: Json, obs: Observation, facts: dict[str, float]) -> Json:
+def _slow(state: Json, obs: Observation, facts: Mapping[str, float]) -> Json:
     """[momentum, first step, training loss, evaluations in a row] of statistics that are slow."""
     momentum = facts["batchnorm_momentum_max"]
     at_work = facts["batchnorms"] > facts["batchnorms_in_eval"]
