@@ -1,4 +1,4 @@
-"""DAT006 BadLabels: labels are impossible, all the same, out of order, random, or mark gaps.
+"""DAT006 BadLabels: labels are impossible, all the same, out of order, or random.
 
 **Why it hurts.** The model learns what the labels say. Labels beyond what the loss can express pull
 outputs without end; labels that do not belong to their inputs can only be learned by heart.
@@ -15,28 +15,18 @@ outputs without end; labels that do not belong to their inputs can only be learn
   is above 0.7: the classes of validation are numbered in another way;
 * ``random_labels``: the training accuracy is 0.6 at least, and 0.3 above the share of the most
   frequent class of its own batch, while no validation pass, ``passes`` or more, was ever better
-  than its most frequent class and luck: what was learned by heart holds for nothing else. Or before that,
-  with a plain cross-entropy: the training loss is under 0.93 of the entropy of the validation's
-  class shares and the accuracy 0.05 above that class, while no validation pass of six or more had a
-  loss under 0.98 of that entropy, and half of the last three are above 1.03 of it;
-* ``missing_marked``: in an elementwise loss one number, the very same at ``marks`` saved steps over
-  20 steps or more, lies apart from all other targets, such as -9999, at most 0.3 of them have it,
-  and they make 0.7 of the loss: that they are apart is seen from a variance of at least 0.95 of the
-  largest that targets of their mean can have between their ends.
+  than its most frequent class and luck: what was learned by heart holds for nothing else.
 
 **Remedy.** Look at ten samples with their labels, of training and of validation. Map classes to
-numbers once, for both; check the order after sorting, joining or shuffling one of two arrays. Leave
-rows without a target out.
+numbers once, for both; check the order after sorting, joining or shuffling one of two arrays.
 
 **False alarms to expect.** None known. Ordinary overfit begins with a validation that gets better,
-and is LOS002's business. Gaps that the loss leaves out make no part of it, and are not told.
+and is LOS002's business.
 
-**Missing data.** Without facts of a loss function nothing is inspected. NaN is passed over.
+**Missing data.** Without facts of a classification loss nothing is inspected. NaN is passed over.
 
 **Source.** "Understanding deep learning requires rethinking generalization" (Zhang et al., 2017):
-networks fit random labels, and are then at chance elsewhere. Whoever answers with the class shares
-has their entropy as loss; what was learned of true labels comes under it. Bhatia and Davis, "A
-better bound on the variance" (2000).
+networks fit random labels, and are then at chance elsewhere.
 """
 
 from __future__ import annotations
@@ -44,7 +34,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import (
@@ -62,8 +51,6 @@ from trainwarden.rules import _batch
 from trainwarden.rules._batch import Facts, fact
 from trainwarden.rules._motion import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._progress import main_loss, window_mean
-from trainwarden.rules._targets import Marker, marker, part_of_loss, regression
 
 _SMOOTHED = (-0.5, 1.5)
 _SHARE = 0.001  # of targets
@@ -73,16 +60,6 @@ _LEARNED, _ABOVE = 0.6, 0.3
 _LUCK = 0.1  # share of what is missing to 1 that the best of many passes may be better by chance
 _CERTAIN = 0.99
 _FEWEST = 50  # validation labels
-_UNDER, _NEVER, _RISEN = 0.93, 0.98, 1.03  # of the entropy of the class shares
-_A_LITTLE, _LONG = 0.05, 6  # accuracy above the most frequent class; validation passes
-_STARTS = (0.7, 1.6)  # of that entropy: where a plain cross-entropy begins
-_PLAIN = ("weighted", "smoothing", "ignored", "reduction_sum")  # facts that are 0 in one
-_MARKED_STEPS, _OF_LOSS, _TWO_POINTS = 20, 0.7, 1e-4
-_FEWEST_TARGETS = 8  # of a batch
-_GAPS = (
-    "Leave out rows whose target is missing, or fill them with a number of the others' size.",
-    "Read such numbers as missing: na_values in pandas.read_csv(), nodata in rasters.",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +71,7 @@ class BadLabels(CheckedRule[Json]):
         "BadLabels",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (Need("objective", "value"), Need("losses", "value"), Need("labels", "mean")),
+        (Need("objective", "value"),),
         (
             "Look at ten samples with their labels, of training and of validation.",
             "Number the classes once, by the same table, for both.",
@@ -110,12 +87,11 @@ class BadLabels(CheckedRule[Json]):
     samples: int = param(5000, "Labels of a single class.", "labels", bounds=Bounds(ge=100))
     steps: int = param(100, "Steps over which they came.", "steps", bounds=Bounds(ge=1))
     passes: int = param(3, "Validation passes.", "passes", bounds=Bounds(ge=2))
-    marks: int = param(5, "Saved steps with one number apart.", "saved steps", bounds=Bounds(ge=2))
 
     def start(self) -> Json:
         """Nothing has been seen."""
-        return {"told": [], "one": [-1, 0, -1], "train": [], "most": 0.0, "below": 0, "passes": 0,
-                "best": 0.0, "start": None, "guess": [0.0, None, []], "mark": []}  # fmt: skip
+        return {"told": [], "one": [-1, 0, -1], "train": [], "most": 0.0,
+                "below": 0, "passes": 0, "best": 0.0}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """Facts of a loss function."""
@@ -128,9 +104,7 @@ class BadLabels(CheckedRule[Json]):
         found = []
         if obs.mode is TRAIN:
             state = _followed(state, obs)
-            findings = (
-                self._impossible(state, obs), self._constant(state, obs), self._marked(state, obs),
-            )  # fmt: skip
+            findings = (self._impossible(state, obs), self._constant(state, obs))
         else:
             state = _passed(state, obs)
             findings = (self._below(state, obs), self._random(state, obs))
@@ -192,11 +166,9 @@ class BadLabels(CheckedRule[Json]):
         train, usual = _train(state), state["most"]
         if state["passes"] < self.passes or state["below"] or not usual > 0:
             return None
-        above = sum(seen[0] - seen[1] for seen in state["train"]) / len(state["train"] or [0])
-        if state["best"] > usual:
+        above = sum(accuracy - top for accuracy, top in state["train"]) / len(state["train"] or [0])
+        if not (train > _LEARNED and above > _ABOVE) or state["best"] > usual:
             return None
-        if not (train > _LEARNED and above > _ABOVE):
-            return self._by_loss(state, obs) if above > _A_LITTLE else None
         message = (
             f"the training accuracy is {train:.0%}, yet in {state['passes']} validation passes it "
             f"never was above {usual:.0%}, what the most frequent class alone gives: labels do not "
@@ -204,47 +176,6 @@ class BadLabels(CheckedRule[Json]):
         )
         evidence = {"kind": "random_labels", "train": train, "passes": state["passes"]}
         return Finding(obs.step, _label(obs), state["best"], usual, message, obs.step, evidence)
-
-    def _by_loss(self, state: Json, obs: Observation) -> Finding | None:
-        """Tell what is learned by heart by the losses, before the accuracy shows it."""
-        entropy, least, last = state["guess"]
-        start = state["start"]
-        if state["passes"] < max(_LONG, self.passes) or least is None or start is None:
-            return None
-        if not _STARTS[0] * entropy <= start <= _STARTS[1] * entropy:
-            return None
-        losses = [seen[2] for seen in state["train"] if seen[2] is not None]
-        if len(losses) < _KEPT or not sum(losses) < _UNDER * entropy * len(losses):
-            return None
-        if least < _NEVER or not median(last) > _RISEN:
-            return None
-        message = (
-            f"the training loss is {sum(losses) / len(losses):.4g}, yet in {state['passes']} "
-            f"validation passes it never was better than {least * entropy:.4g}; to know how "
-            f"frequent the classes are gives {entropy:.4g}: labels do not belong to their inputs"
-        )
-        evidence = {"kind": "random_labels", "train": _train(state), "passes": state["passes"]}
-        return Finding(obs.step, _label(obs), least, _NEVER, message, obs.step, evidence,
-                       confidence=0.8)  # fmt: skip
-
-    def _marked(self, state: Json, obs: Observation) -> Finding | None:
-        if not state["mark"] or "missing_marked" in state["told"]:
-            return None
-        value, saves, since, other, varied = state["mark"]
-        if saves < self.marks or obs.step - since < _MARKED_STEPS or not varied:
-            return None
-        found = _apart(obs)
-        if found is None or found[0].value != value or several_optimizers(obs):
-            return None
-        share, part = found[0].share, found[1]
-        if not _OF_LOSS <= part <= 1.0 + _TWO_POINTS:
-            return None
-        message = (
-            f"{share:.1%} of the targets are {value:.7g}, far from the others, whose nearest end "
-            f"is {other:.4g}, and make {part:.0%} of the loss: the number stands for missing ones"
-        )
-        evidence = {"kind": "missing_marked", "number": value, "share": round(share, 4)}
-        return Finding(obs.step, _label(obs), part, _OF_LOSS, message, since, evidence, _GAPS)
 
 
 def _label(obs: Observation) -> str:
@@ -263,13 +194,10 @@ def _meaningless(function: str, facts: Facts, obs: Observation) -> bool:
 
 def _followed(state: Json, obs: Observation) -> Json:
     """``one``: [the only class so far or -1, labels of it, first step]; -2 when there are more."""
-    facts = _batch.classifier(obs)
-    accuracy = fact(facts, "accuracy")
-    train, start = state["train"], state["start"]
+    accuracy = fact(_batch.classifier(obs), "accuracy")
+    train = state["train"]
     if not math.isnan(accuracy):
-        loss = _cross_entropy(facts, obs)
-        train = [*train[1 - _KEPT :], [accuracy, _top(obs), loss]]
-        start = loss if start is None else start
+        train = [*train[1 - _KEPT :], [accuracy, _top(obs)]]
     label, n, since = state["one"]
     for counts in _batch.labels(obs).values():
         if label == -2 and n == 0:  # noqa: PLR2004 - see above
@@ -280,45 +208,7 @@ def _followed(state: Json, obs: Observation) -> Json:
         elif seen:
             label, since = seen[0], obs.step if label == -1 else since
             n += int(counts[seen[0]])
-    mark = state["mark"] if facts else _mark(state["mark"], obs)
-    return {**state, "train": train, "one": [label, n, since], "start": start, "mark": mark}
-
-
-def _cross_entropy(facts: Facts, obs: Observation) -> float | None:
-    """Mean loss since the last saved step if it is a plain cross-entropy, else None."""
-    if any(fact(facts, name) > 0 for name in _PLAIN):
-        return None
-    mean, loss = window_mean(obs)[1], main_loss(obs)
-    if not math.isnan(mean):
-        return mean
-    return loss[1] if loss is not None else None
-
-
-def _apart(obs: Observation) -> tuple[Marker, float] | None:
-    """A number apart from the batch's other targets, and its part of the loss; None if none."""
-    found, loss = regression(obs), main_loss(obs)
-    row = obs.layout.row_of.get("label/0", -1)
-    if found is None or loss is None or not 0 <= row < obs.stats.shape[0]:
-        return None
-    function, facts = found
-    low, high = facts.get("target_min", math.nan), facts.get("target_max", math.nan)
-    mean, size = _batch.value(obs, row, "mean"), _batch.value(obs, row, "n")
-    if not low <= mean <= high or not size >= _FEWEST_TARGETS:
-        return None
-    one = marker(low, high, mean, facts.get("target_std", math.nan))
-    return None if one is None else (one, part_of_loss(function, facts, one, loss[1]))
-
-
-def _mark(before: Sequence[Json], obs: Observation) -> list[Json]:
-    """Follow [number apart, saved steps with it, the first of them, other end, is it no point]."""
-    found = _apart(obs)
-    if found is None:  # rare numbers are not in every batch
-        return list(before)
-    one = found[0]
-    if not before or before[0] != one.value:
-        return [one.value, 1, obs.step, one.other, False]
-    varied = before[4] or before[3] != one.other or one.lacks > _TWO_POINTS
-    return [one.value, before[1] + 1, before[2], one.other, bool(varied)]
+    return {**state, "train": train, "one": [label, n, since]}
 
 
 def _passed(state: Json, obs: Observation) -> Json:
@@ -334,23 +224,17 @@ def _passed(state: Json, obs: Observation) -> Json:
     below = below and (accuracy < _BINARY or chance < _BINARY) and _train(state) > _GOOD
     most = max(counts.values()) / n
     margin = max(2.0 * math.sqrt(most * (1 - most) / n), _LUCK * (1 - most))
-    entropy = -sum(m / n * math.log(m / n) for m in counts.values() if m > 0)
-    loss, (_, least, last) = main_loss(obs), state["guess"]
-    if loss is not None and entropy > 0:
-        ratio = loss[1] / entropy
-        least, last = ratio if least is None else min(least, ratio), [*last[-2:], ratio]
     return {
         **state,
         "below": state["below"] + 1 if below else 0,
         "passes": state["passes"] + 1,
         "best": max(state["best"], accuracy),
         "most": max(state["most"], most + margin),
-        "guess": [entropy, least, last],
     }
 
 
 def _train(state: Json) -> float:
-    seen = [accuracy for accuracy, *_ in state["train"]]
+    seen = [accuracy for accuracy, _ in state["train"]]
     return sum(seen) / len(seen) if seen else 0.0
 
 
