@@ -18,6 +18,7 @@ from trainwarden.store.folder import FolderLedger, FolderObjects
 from trainwarden.store.memory import MemoryLedger, MemoryObjects
 from trainwarden.store.ports import Ledger, ObjectStore
 from trainwarden.store.s3 import S3Objects
+from trainwarden.store.within import Within
 
 ENDPOINT = os.environ.get("TRAINWARDEN_ENDPOINT", "")
 REGION = "us-east-1"
@@ -126,12 +127,20 @@ def s3_objects(s3: Client) -> ObjectStore:
 
 
 @pytest.fixture
+def within_objects(s3: Client) -> ObjectStore:
+    whole = S3Objects(make_bucket(s3), s3)
+    whole.put("some/manifest.tw", b"above")
+    whole.put("some/where-else/jobs/demo/manifest.tw", b"beside")
+    return Within(whole, "some/where/")
+
+
+@pytest.fixture
 def endpoint_objects() -> ObjectStore:
     s3 = client("s3", ENDPOINT)
     return S3Objects(make_bucket(s3), s3)
 
 
-@pytest.fixture(params=["memory", "folder", "s3", *ON_ENDPOINT])
+@pytest.fixture(params=["memory", "folder", "s3", "within", *ON_ENDPOINT])
 def objects(request: pytest.FixtureRequest) -> ObjectStore:
     found: ObjectStore = request.getfixturevalue(f"{request.param}_objects")
     return found

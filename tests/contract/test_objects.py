@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from trainwarden.errors import MalformedObjectError
+from trainwarden.store.listing import folders
 from trainwarden.store.ports import ObjectStore
 
 STEPS = "jobs/demo/steps/0000/"
@@ -105,3 +106,13 @@ def test_concurrent_writers_of_one_key_leave_one_whole_body(objects: ObjectStore
         list(pool.map(lambda body: objects.put("jobs/demo/control.json", body), bodies))
     assert objects.get("jobs/demo/control.json", max_bytes=5_000) in bodies
     assert list(objects.keys("jobs/")) == ["jobs/demo/control.json"]
+
+
+def test_folders_are_named_once_in_the_order_of_their_keys(objects: ObjectStore) -> None:
+    long = [f"jobs/long/steps/{n:010}.tw" for n in range(200)]
+    fill(objects, "jobs/a-b/manifest.tw", "jobs/a/end/0000.tw", "jobs/a/manifest.tw", *long)
+    fill(objects, "jobs/notes.txt", "jobs/z/manifest.tw", "readme.txt")
+    assert list(folders(objects, "jobs/")) == ["a-b", "a", "long", "z"]
+    assert list(folders(objects, "")) == ["jobs"]
+    assert list(folders(objects, "jobs/long/")) == ["steps"]
+    assert list(folders(objects, "nothing/")) == []

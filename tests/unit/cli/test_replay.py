@@ -15,7 +15,8 @@ from moto import mock_aws
 
 import trainwarden
 from trainwarden.cli.main import main
-from trainwarden.cli.replay import Run, find, replay_one
+from trainwarden.cli.recorded import Account, Run, find
+from trainwarden.cli.replay import replay_one
 from trainwarden.pipeline.replaying import time_of
 from trainwarden.store.folder import FolderObjects
 
@@ -193,6 +194,6 @@ def test_runs_in_a_bucket_are_found_and_judged(runs: Path, monkeypatch: pytest.M
             )
         found = list(find("s3://bucket", "s*"))
         assert found == [Run("s3://bucket", "sick")]
-        replayed = replay_one(found[0], ["VanishingGradient"], "error")
+        replayed = replay_one(found[0], ["VanishingGradient"], "error", Account())
     assert [one.rule for one in replayed.fired] == ["VanishingGradient"]
     assert replayed.stop is not None

@@ -75,13 +75,49 @@ def resolve(at: str | None, *, stack: str | None, region: str | None, profile: s
         NotFoundError: no such folder, no such stack, or no embedded AWS.
     """
     stack = stack or os.environ.get("TRAINWARDEN_STACK") or DEFAULT_STACK
-    if at is None:
-        at = os.environ.get("TRAINWARDEN_AT") or ("local" if launcher.find(Path.cwd()) else "aws")
-    if at == "aws":
-        return _aws(stack, region, profile)
+    at = at or _usual()
+    if at not in {"aws", "local"}:
+        return _folder(Path(at))
+    session, endpoint = embedded_or_aws(at, region, profile)
+    if endpoint is not None:
+        return _deployed(session, endpoint, stack, f"the embedded AWS at {endpoint}", "--at local")
+    if session.region_name is None:
+        raise NotFoundError("no AWS region is set: pass --region, or set AWS_REGION")
+    return _deployed(session, None, stack, f"AWS {session.region_name}", "--at aws")
+
+
+def _usual() -> str:
+    return os.environ.get("TRAINWARDEN_AT") or ("local" if launcher.find(Path.cwd()) else "aws")
+
+
+def embedded_or_aws(
+    at: str | None, region: str | None, profile: str | None
+) -> tuple[boto3.Session, str | None]:
+    """Return a session and, on the embedded AWS, its endpoint.
+
+    Args:
+        at: ``aws`` or ``local``; None takes what commands take without ``--at``.
+        region: AWS region; None leaves it to the environment.
+        profile: AWS profile; None leaves it to the environment.
+
+    Raises:
+        NotFoundError: no embedded AWS, or no such profile.
+        BadInputError: anything else than ``aws`` or ``local``.
+    """
+    import boto3
+    from botocore.exceptions import ProfileNotFound
+
+    at = at or ("local" if _usual() == "local" else "aws")
     if at == "local":
-        return _local(stack)
-    return _folder(Path(at))
+        server = launcher.running(Path.cwd())
+        return boto3.Session(KEY, KEY, region_name=server.region), server.endpoint
+    if at != "aws":
+        raise BadInputError("--at aws or --at local", repr(at))
+    try:  # boto3 itself reads AWS_DEFAULT_REGION only
+        region = region or os.environ.get("AWS_REGION") or None
+        return boto3.Session(profile_name=profile, region_name=region), None
+    except ProfileNotFound as exc:
+        raise NotFoundError(f"{exc}: see `aws configure list-profiles`") from exc
 
 
 def _folder(root: Path) -> Place:
@@ -97,30 +133,6 @@ def _folder(root: Path) -> Place:
 
     refresh()
     return Place(f"the folder {root}", f"--at {root}", ledger, objects, refresh=refresh)
-
-
-def _local(stack: str) -> Place:
-    import boto3
-
-    server = launcher.running(Path.cwd())
-    session = boto3.Session(KEY, KEY, region_name=server.region)
-    title = f"the embedded AWS at {server.endpoint}"
-    return _deployed(session, server.endpoint, stack, title, "--at local")
-
-
-def _aws(stack: str, region: str | None, profile: str | None) -> Place:
-    import boto3
-    from botocore.exceptions import ProfileNotFound
-
-    # boto3 itself reads AWS_DEFAULT_REGION only.
-    region = region or os.environ.get("AWS_REGION") or None
-    try:
-        session = boto3.Session(profile_name=profile, region_name=region)
-    except ProfileNotFound as exc:
-        raise NotFoundError(f"{exc}: see `aws configure list-profiles`") from exc
-    if session.region_name is None:
-        raise NotFoundError("no AWS region is set: pass --region, or set AWS_REGION")
-    return _deployed(session, None, stack, f"AWS {session.region_name}", "--at aws")
 
 
 def _deployed(

@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from rich.progress import track
 
 from trainwarden.cli import own_rules
 from trainwarden.cli.commands import ISSUES, OK
+from trainwarden.cli.progress import followed
+from trainwarden.cli.recorded import EVERY, EXPECTED, Account, Run, account_of, find, open_place
 from trainwarden.cli.render import Output
 from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
 from trainwarden.model import Json
-from trainwarden.pipeline import jobs_in
 from trainwarden.pipeline.replaying import Replayed, replay_run, understood
-from trainwarden.store.folder import FolderObjects
-from trainwarden.store.ports import ObjectStore
 
 COLUMNS = ("run", "last_step", "would_stop", "saved", "fires")
 FIRED_COLUMNS = ("run", "step", "rule", "severity", "cause", "message")
 COMPARED_COLUMNS = ("run", "new", "gone", "both")
-_S3 = "s3://"
-
-
-class Run(NamedTuple):
-    """One recorded run: a folder or ``s3://bucket``, and a job in it."""
-
-    place: str
-    job: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``replay`` takes."""
     parser.add_argument("runs", nargs="+", metavar="RUN",
-                        help="folder of runs, folder of such folders, or s3://bucket")  # fmt: skip
-    parser.add_argument("--job", default="*", help="only jobs whose name matches, such as 'bert-*'")
+                        help="folder or s3://bucket/prefix of runs, or one of them")  # fmt: skip
+    parser.add_argument("--at", choices=("aws", "local"),
+                        help="where s3:// leads (default: local if up, else aws)")  # fmt: skip
+    parser.add_argument("--region", help="AWS region")
+    parser.add_argument(
+        "--job", default=EVERY, help="only jobs whose name matches, such as 'bert-*'"
+    )
     parser.add_argument("--rules", help="rules, such as 'default -Overfit' or 'DeadRelu Overfit'")
     parser.add_argument("--profile", choices=("default", "sagemaker"), help="whose meaning")
     parser.add_argument("--rules-file", help="rules document: JSON, as in watch(rules=...)")
@@ -64,11 +56,16 @@ def replay(args: argparse.Namespace, out: Output) -> int:
     problems = understood(rules)
     if problems:
         raise BadInputError("rules that are understood", "; ".join(problems))
-    runs = [run for place in args.runs for run in find(place, args.job)]
+    account = account_of(args)
+    found = [run for place in args.runs for run in find(place, args.job, account)]
+    runs = [*dict.fromkeys(found)]
     if not runs:
-        raise NotFoundError(f"no recorded run in {' '.join(args.runs)} matches --job {args.job!r}")
-    replayed = _all(runs, rules, args, out)
-    before = _all(runs, [args.profile or "default"], args, out) if args.compare else {}
+        places = " ".join(args.runs)
+        asked = "" if args.job == EVERY else f" matches --job {args.job!r}"
+        raise NotFoundError(f"no recorded run in {places}{asked}: {EXPECTED}")
+    replayed = _all(runs, rules, args, "replaying")
+    usual = [args.profile or "default"]
+    before = _all(runs, usual, args, "replaying by the defaults") if args.compare else {}
     if out.as_json:
         out.document([_document(run, one, before.get(run)) for run, one in replayed.items()])
     elif args.compare:
@@ -76,8 +73,8 @@ def replay(args: argparse.Namespace, out: Output) -> int:
         out.rows(rows, COMPARED_COLUMNS, "no runs")
     else:
         _tell(replayed, out)
-    found = any(one.fired or one.last_step < 0 for one in replayed.values())
-    return ISSUES if found and not args.exit_zero else OK
+    ill = any(one.fired or one.last_step < 0 for one in replayed.values())
+    return ISSUES if ill and not args.exit_zero else OK
 
 
 def document(args: argparse.Namespace) -> Json:
@@ -113,62 +110,23 @@ def _from_file(path: Path) -> list[Json]:
     return found if isinstance(found, list) else [found]
 
 
-def find(place: str, pattern: str) -> Iterator[Run]:
-    """Find the recorded runs in a place whose job's name matches.
-
-    Raises:
-        NotFoundError: no such folder.
-    """
-    roots = [place] if place.startswith(_S3) else [str(root) for root in _roots(Path(place))]
-    for root in roots:
-        for job in jobs_in(_objects(root)):
-            if fnmatch.fnmatchcase(job, pattern):
-                yield Run(root, job)
-
-
-def _roots(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
-        raise NotFoundError(f"there is no folder {folder}: give what watch(out=...) wrote to")
-    if (folder / "jobs").is_dir():
-        yield folder
-        return
-    for inner in sorted(folder.iterdir()):
-        if (inner / "jobs").is_dir():
-            yield inner
-
-
-def _objects(place: str) -> ObjectStore:
-    if not place.startswith(_S3):
-        return FolderObjects(Path(place))
-    import boto3
-
-    from trainwarden.store.s3 import S3Objects
-
-    bucket = place.removeprefix(_S3).strip("/")
-    region = os.environ.get("AWS_REGION") or None
-    client: Any = boto3.Session(region_name=region).client("s3")
-    return S3Objects(bucket, client)
-
-
-def replay_one(run: Run, rules: Json, stop_on: str) -> Replayed:
+def replay_one(run: Run, rules: Json, stop_on: str, account: Account) -> Replayed:
     """Replay one run; what is wrong with it is told as its result, so that others go on."""
     try:
-        return replay_run(_objects(run.place), run.job, rules, stop_on=stop_on)
+        return replay_run(open_place(run.place, account), run.job, rules, stop_on=stop_on)
     except TrainwardenError as error:
         return Replayed(run.job, problems=(str(error),))
 
 
 def _all(
-    runs: Sequence[Run], rules: Json, args: argparse.Namespace, out: Output
+    runs: Sequence[Run], rules: Json, args: argparse.Namespace, what: str
 ) -> dict[Run, Replayed]:
     found: dict[Run, Replayed] = {}
+    account = account_of(args)
     workers = max(1, min(args.workers, len(runs)))
     with ProcessPoolExecutor(workers, None, own_rules.load, (args.rules_folder,)) as pool:
-        work = {pool.submit(replay_one, run, rules, args.stop_on): run for run in runs}
-        done = as_completed(work)
-        if not out.as_json and out.console.is_terminal and len(runs) > 1:
-            done = iter(track(done, "replaying", len(runs), console=out.console, transient=True))
-        for future in done:
+        work = {pool.submit(replay_one, run, rules, args.stop_on, account): run for run in runs}
+        for future in followed(as_completed(work), len(runs), what):
             found[work[future]] = future.result()
     return {run: found[run] for run in runs}
 

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from trainwarden.cli import own_rules, views
 from trainwarden.cli.commands import OK, load, place_of
+from trainwarden.cli.recorded import EVERY, EXPECTED, Account, Run, account_of, find, open_place
 from trainwarden.cli.render import Output, when
 from trainwarden.errors import BadInputError, NotFoundError
-from trainwarden.pipeline import check, jobs_in
+from trainwarden.pipeline import check
 from trainwarden.report import Judged, read, render
-from trainwarden.store.folder import FolderObjects
 from trainwarden.store.memory import MemoryLedger
 from trainwarden.store.ports import EntryKind, JobRecord, Ledger, ObjectStore
+from trainwarden.store.within import S3
+
+_SHOWN = 20  # runs that are named where one has to be chosen
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="RUN",
-        help="folder that trainwarden.watch(out=FOLDER) wrote, or the name of a job",
+        help="folder or s3://bucket/prefix that trainwarden.watch(out=…) wrote, or a job's name",
     )
-    parser.add_argument("--job", help="which run, if several lie in the folder")
+    parser.add_argument("--job", help="which run, if several lie there")
     parser.add_argument("--out", default="report.html", help="file to write (default: report.html)")
     own_rules.add_argument(parser)
 
@@ -59,19 +62,35 @@ def report(args: argparse.Namespace, out: Output) -> int:
 
 
 def _judged(args: argparse.Namespace) -> tuple[ObjectStore, Ledger, JobRecord, str]:
-    """Find the run: a folder is judged to its end, elsewhere the ledger knows."""
-    folder = Path(args.source)
-    if args.at is not None or not folder.is_dir():
-        if args.job is not None and args.job != args.source:
-            raise NotFoundError(f"there is no folder {folder}: name either a job or a folder")
+    """Find the run: what was recorded is judged to its end, elsewhere the ledger knows."""
+    source, bucket = args.source, args.source.startswith(S3)
+    if not bucket and (args.at is not None or not Path(source).is_dir()):
+        if args.job is not None and args.job != source:
+            raise NotFoundError(f"there is no folder {source}: name either a job or a folder")
         place = place_of(args)
-        return place.objects, place.ledger, load(place, args.source), place.title
-    job = args.job
-    if folder.resolve().parent.name == "jobs":  # of one job
-        folder, job = folder.resolve().parent.parent, folder.resolve().name
-    objects, ledger = FolderObjects(folder), MemoryLedger()
-    names = jobs_in(objects)
-    if len(names) > 1 and job is None:
-        raise NotFoundError(f"several runs lie in {folder}: name one of {', '.join(names[:20])} "
-                            "with --job")  # fmt: skip
-    return objects, ledger, check(objects, job, ledger=ledger), f"the folder {folder}"
+        return place.objects, place.ledger, load(place, source), place.title
+    account = account_of(args, profile=True)
+    run = _one(source, args.job, account)
+    objects, ledger = open_place(run.place, account), MemoryLedger()
+    where = run.place if bucket else f"the folder {run.place}"
+    return objects, ledger, check(objects, run.job, ledger=ledger), where
+
+
+def _one(source: str, job: str | None, account: Account) -> Run:
+    """Return the one run that is meant.
+
+    Raises:
+        NotFoundError: none or several.
+    """
+    runs = [*find(source, job or EVERY, account)]
+    if len(runs) == 1:
+        return runs[0]
+    if job is not None and runs:
+        places = ", ".join(f"{run.place}/jobs/{run.job}" for run in runs[:_SHOWN])
+        raise NotFoundError(f"several runs {job} lie in {source}: name one of {places}")
+    known = runs or [*find(source, EVERY, account)]
+    if not known:
+        raise NotFoundError(f"no recorded run in {source}: {EXPECTED}")
+    names = ", ".join(dict.fromkeys(run.job for run in known[:_SHOWN]))
+    said = f"no run {job} lies" if job is not None else "several runs lie"
+    raise NotFoundError(f"{said} in {source}: name one of {names} with --job")

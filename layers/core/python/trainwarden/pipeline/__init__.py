@@ -7,19 +7,21 @@ not imported here: functions do not carry it.
 
 from __future__ import annotations
 
-from trainwarden.pipeline.check import check, jobs_in, judge_all
+from trainwarden.pipeline.check import JOBS, check, holds, jobs_in, judge_all
 from trainwarden.pipeline.outcome import verdicts
 from trainwarden.pipeline.progress import Progress
 from trainwarden.pipeline.service import Pipeline
 from trainwarden.pipeline.values import Ingested, Settings, Swept
 
 __all__ = [
+    "JOBS",
     "Ingested",
     "Pipeline",
     "Progress",
     "Settings",
     "Swept",
     "check",
+    "holds",
     "jobs_in",
     "judge_all",
     "verdicts",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,10 +11,12 @@ from trainwarden.errors import KeyGrammarError, NotFoundError
 from trainwarden.model import Json, Observation
 from trainwarden.pipeline.service import Pipeline
 from trainwarden.pipeline.values import Settings
+from trainwarden.store.listing import folders
 from trainwarden.store.memory import MemoryLedger
 from trainwarden.store.ports import JobRecord, JobStatus, Ledger, ObjectStore
 from trainwarden.wire import keys
 
+JOBS = "jobs/"
 _LOCAL = Settings(
     training_info_deadline_s=0.0, budget_s=3600.0, max_objects=10**6, max_requests=10**9
 )
@@ -22,19 +24,19 @@ _LOCAL = Settings(
 
 def jobs_in(objects: ObjectStore) -> tuple[str, ...]:
     """Return the names of the jobs that have an object, ascending."""
-    return tuple(_jobs(objects))
-
-
-def _jobs(objects: ObjectStore) -> Iterator[str]:
-    after = "jobs/"
-    while True:
-        key = next(objects.keys("jobs/", after=after), None)
-        if key is None:
-            return
-        name = key.split("/")[1]
+    found = []
+    for name in folders(objects, JOBS):
         with suppress(KeyGrammarError):  # somebody's own files
-            yield keys.job_name(name)
-        after = f"jobs/{name}/\U0010ffff"  # past everything below the job
+            found.append(keys.job_name(name))
+    return tuple(found)
+
+
+def holds(objects: ObjectStore, job: str) -> bool:
+    """Say whether there is an object of this job."""
+    try:
+        return next(iter(objects.keys(f"{JOBS}{keys.job_name(job)}/")), None) is not None
+    except KeyGrammarError:
+        return False
 
 
 def check(  # noqa: PLR0913 - named options, each of them optional
@@ -62,7 +64,7 @@ def check(  # noqa: PLR0913 - named options, each of them optional
         NotFoundError: no run, not that run, or several and none was named.
     """
     ledger = MemoryLedger() if ledger is None else ledger
-    name = _chosen(jobs_in(objects), job)
+    name = job if job and holds(objects, job) else _chosen(jobs_in(objects), job)
     settings = replace(_LOCAL, defaults=defaults or {}, rules=rules, beside=beside)
     pipeline = Pipeline(objects, ledger, None, settings, now)
     brought = pipeline.ingest(name)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from trainwarden.errors import BadInputError, NotFoundError
 from trainwarden.store.folder import FolderObjects
+from trainwarden.store.listing import folders
 from trainwarden.store.ports import ObjectStore
+from trainwarden.store.within import S3, Within, bucket_and_prefix
 from trainwarden.trial.own import OwnSource
 from trainwarden.trial.recorded import RecordedSource
 from trainwarden.trial.trial import Trial
@@ -52,63 +54,55 @@ def open_trial(
         if _holds_trace(objects, start):
             parts = [part for part in (prefix or shown).split("/") if part != _DEBUG_OUTPUT[:-1]]
             return Trial(RecordedSource(objects, start, name or "/".join(parts[-2:]).strip("/")))
+    objects, prefix = _ours(objects, prefix)
     return Trial(OwnSource(objects, _job(objects, prefix, name, shown)))
 
 
 def _located(place: str, client: S3Client | None) -> tuple[ObjectStore, str, str]:
     """Return the store, the prefix within it, and how to say where that is."""
-    if not place.startswith("s3://"):
+    if not place.startswith(S3):
         folder = Path(place).absolute()
         if not folder.is_dir():
             raise NotFoundError(f"there is no folder {place}")
         if folder.parent.name == _JOBS[:-1]:  # the folder of one job of ours
             return FolderObjects(folder.parent.parent), f"{_JOBS}{folder.name}/", str(folder)
         return FolderObjects(folder), "", str(folder)
-    bucket, _, path = place.removeprefix("s3://").partition("/")
-    if not bucket:
-        raise BadInputError("s3://bucket/prefix", repr(place))
+    bucket, prefix = bucket_and_prefix(place)
     from trainwarden.store.s3 import S3Objects
 
     if client is None:
         import boto3
 
         client = boto3.client("s3")
-    return S3Objects(bucket, client), f"{path.strip('/')}/" if path.strip("/") else "", place
+    return S3Objects(bucket, client), prefix, place
 
 
 def _holds_trace(objects: ObjectStore, prefix: str) -> bool:
     return any(next(iter(objects.keys(prefix + part)), None) is not None for part in _TRACE)
 
 
+def _ours(objects: ObjectStore, prefix: str) -> tuple[ObjectStore, str]:
+    """Return the store whose ``jobs/`` are ours, and the prefix of one job where one is meant."""
+    base, found, job = f"/{prefix}".rpartition(f"/{_JOBS}")
+    if not found:
+        base, job = prefix, ""
+    base = base.strip("/")
+    return (Within(objects, f"{base}/") if base else objects), f"{_JOBS}{job}" if job else ""
+
+
 def _job(objects: ObjectStore, prefix: str, name: str | None, shown: str) -> str:
     """Return the one job of ours that lies there."""
-    if prefix.startswith(_JOBS):
-        return job_name(prefix.removeprefix(_JOBS).split("/")[0])
     if prefix:
-        raise NotFoundError(
-            f"nothing is recorded at {shown}: expected index/ and collections/ of SageMaker "
-            "Debugger, or a bucket with jobs/ that trainwarden.watch wrote"
-        )
+        return job_name(prefix.removeprefix(_JOBS).split("/")[0])
     if name is not None:
         return job_name(name)
-    jobs = _jobs(objects)
+    jobs = [*islice(folders(objects, _JOBS), _SHOWN_JOBS + 1)]
     if not jobs:
-        raise NotFoundError(f"nothing is recorded at {shown}: neither jobs/ nor index/ is there")
+        raise NotFoundError(
+            f"nothing is recorded at {shown}: expected jobs/ that trainwarden.watch wrote, or "
+            "index/ and collections/ of SageMaker Debugger"
+        )
     if len(jobs) > 1:
         listed = ", ".join(jobs[:_SHOWN_JOBS]) + (", …" if len(jobs) > _SHOWN_JOBS else "")
         raise BadInputError("one job", f"{listed} at {shown}", "say which: open_trial(place, name)")
     return jobs[0]
-
-
-def _jobs(objects: ObjectStore) -> list[str]:
-    """Return the names of the first jobs that lie there."""
-    found: list[str] = []
-    after = ""
-    while len(found) <= _SHOWN_JOBS:
-        key = next(islice(objects.keys(_JOBS, after=after), 1), None)
-        if key is None:
-            break
-        job = key.split("/")[1]
-        found.append(job)
-        after = f"{_JOBS}{job}/\U0010ffff"
-    return found
