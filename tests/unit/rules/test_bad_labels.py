@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.rules.runs import NAN, Script, fired, fold, tensor
@@ -105,3 +106,100 @@ def constant(
 )
 def test_labels_that_are_all_the_same(run: list[Observation], fires: list[int]) -> None:
     assert fired(RULE, run) == fires
+
+
+def by_heart(
+    train: float, validation: Sequence[float], *, above: float = 0.1, start: float = 2.33,
+    **more: float,
+) -> list[Observation]:  # fmt: skip
+    """Losses of a network over ten classes; the best that knows no more than these has ln 10."""
+    run = []
+    for i, loss in enumerate(validation):
+        for step in range(5 * i, 5 * i + 5):
+            facts: dict[str, Any] = told(
+                "cross_entropy", accuracy=0.1 + above, classes=10.0, **more
+            )
+            labels = {"label/0": dict.fromkeys(range(10), 6)}
+            run.append(Script().step(step, loss=start if step < 3 else train, labels=labels,
+                                     scalars=facts))  # fmt: skip
+        facts = told(accuracy=0.1, classes=10.0)
+        run.append(Script().step(5 * i + 5, loss=loss, mode=Mode.EVAL, labels=TEN, scalars=facts))
+    return run
+
+
+RISING = [2.31, 2.33, 2.36, 2.4, 2.42, 2.45, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("run", "fires"),
+    [
+        pytest.param(by_heart(2.1, RISING), [30], id="validation-never-was-better-than-a-guess"),
+        pytest.param(by_heart(2.1, RISING[:5]), [], id="five-passes"),
+        pytest.param(by_heart(2.2, RISING), [], id="training-has-hardly-begun"),
+        pytest.param(by_heart(2.1, [*RISING[:3], 2.2, 2.4, 2.45, 2.5]), [], id="overfit"),
+        pytest.param(by_heart(2.1, [2.31] * 7), [], id="validation-waits"),
+        pytest.param(by_heart(2.1, RISING, above=0.01), [], id="nothing-is-answered-well"),
+        pytest.param(by_heart(2.1, RISING, smoothing=0.1), [], id="smoothed-labels"),
+        pytest.param(by_heart(2.1, RISING, weighted=1.0), [], id="weighted-classes"),
+        pytest.param(by_heart(2.1, RISING, start=9.0), [], id="another-loss-beside-it"),
+        pytest.param(by_heart(2.1, [NAN] * 7), [], id="unknown-validation-loss"),
+    ],
+)
+def test_losses_tell_random_labels_before_they_are_learned_by_heart(
+    run: list[Observation], fires: list[int]
+) -> None:
+    found = fold(RULE, run)[1]
+    assert [f.step for f in found] == fires
+    assert all(f.evidence["kind"] == "random_labels" for f in found)
+
+
+WAVE = np.sin(np.arange(48.0))
+
+
+def gaps(
+    number: float, *, of: int = 12, others: float = 1.0, function: str = "mse_loss",
+    output: float = 0.3, steps: int = 40, masked: bool = False, offset: float = 0.0,
+) -> list[Observation]:  # fmt: skip
+    """Targets of a wave, another one at each step, with a number for gaps, one in ``of``."""
+    script, run = Script(tensor("label/0", "labels", (48,))), []
+    for i in range(steps):
+        targets = offset + others * np.roll(WAVE, i) * (1 + i / 100)
+        targets[::of] = number
+        apart = np.abs(targets - output)
+        terms = apart**2 if function == "mse_loss" else apart
+        loss = float(terms[targets != number].mean() if masked else terms.mean())
+        facts = told(function, target_min=float(targets.min()), target_max=float(targets.max()),
+                     target_std=float(targets.std()), input_min=output - 0.2,
+                     input_max=output + 0.2)  # fmt: skip
+        run.append(script.step(i, {"label/0": targets}, loss=loss, scalars=facts))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "fires"),
+    [
+        pytest.param(gaps(-9999), [20], id="-9999-for-missing-ones"),
+        pytest.param(gaps(999), [20], id="999"),
+        pytest.param(gaps(-9999, function="l1_loss"), [20], id="absolute-errors"),
+        pytest.param(gaps(-9999, masked=True), [], id="the-loss-leaves-them-out"),
+        pytest.param(gaps(-9), [], id="an-outlier-near-by"),
+        pytest.param(gaps(-9999, of=2), [], id="half-of-them-is-no-gap"),
+        pytest.param(gaps(1000.0, others=0.0), [], id="two-numbers-only"),
+        pytest.param(gaps(0.0, offset=500.0), [], id="the-others-make-the-loss"),
+        pytest.param(gaps(-9999, steps=15), [], id="too-early"),
+        pytest.param(gaps(-9999, function="gaussian_nll_loss"), [], id="another-loss"),
+        pytest.param(gaps(NAN), [], id="nan"),
+    ],
+)
+def test_a_number_that_stands_for_missing_targets(run: list[Observation], fires: list[int]) -> None:
+    found = fold(RULE, run)[1]
+    assert [f.step for f in found] == fires
+    assert all(f.evidence["kind"] == "missing_marked" for f in found)
+
+
+def test_a_rare_number_need_not_be_in_every_batch() -> None:
+    rare, without = gaps(-9999, steps=80), gaps(0.5, steps=80)
+    run = [rare[i] if i % 5 == 0 else without[i] for i in range(80)]
+    (finding,) = fold(RULE, run)[1]
+    assert finding.step == 20
+    assert finding.evidence["number"] == -9999

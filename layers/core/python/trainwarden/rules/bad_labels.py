@@ -1,4 +1,4 @@
-"""DAT006 BadLabels: labels are impossible, all the same, out of order, or random.
+"""DAT006 BadLabels: labels are impossible, all the same, out of order, random, or mark gaps.
 
 **Why it hurts.** The model learns what the labels say. Labels beyond what the loss can express pull
 outputs without end; labels that do not belong to their inputs can only be learned by heart.
@@ -15,18 +15,28 @@ outputs without end; labels that do not belong to their inputs can only be learn
   is above 0.7: the classes of validation are numbered in another way;
 * ``random_labels``: the training accuracy is 0.6 at least, and 0.3 above the share of the most
   frequent class of its own batch, while no validation pass, ``passes`` or more, was ever better
-  than its most frequent class and luck: what was learned by heart holds for nothing else.
+  than its most frequent class and luck: what was learned by heart holds for nothing else. Or, by
+  a plain cross-entropy, before that: the training loss is under 0.93 of the entropy of validation's
+  class shares, the accuracy 0.05 above that class, while no validation pass of six or more had a
+  loss under 0.98 of that entropy, and the median of the last three is above 1.03 of it;
+* ``missing_marked``: in an elementwise loss one number, the very same at ``marks`` saved steps over
+  20 steps or more, lies apart from all other targets, such as -9999, at most 0.3 of them have it,
+  and they make 0.7 of the loss: that they are apart is seen from a variance of at least 0.95 of the
+  largest that targets of their mean can have between their ends.
 
 **Remedy.** Look at ten samples with their labels, of training and of validation. Map classes to
-numbers once, for both; check the order after sorting, joining or shuffling one of two arrays.
+numbers once, for both; check the order after sorting, joining or shuffling one of two arrays. Leave
+rows without a target out.
 
 **False alarms to expect.** None known. Ordinary overfit begins with a validation that gets better,
-and is LOS002's business.
+and is LOS002's business. Gaps that the loss leaves out make no part of it, and are not told.
 
-**Missing data.** Without facts of a classification loss nothing is inspected. NaN is passed over.
+**Missing data.** Without facts of a loss function nothing is inspected. NaN is passed over.
 
 **Source.** "Understanding deep learning requires rethinking generalization" (Zhang et al., 2017):
-networks fit random labels, and are then at chance elsewhere.
+networks fit random labels, and are then at chance elsewhere. Whoever answers with the class shares
+has their entropy as loss; what was learned of true labels comes under it. Bhatia and Davis, "A
+better bound on the variance" (2000).
 """
 
 from __future__ import annotations
@@ -34,6 +44,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import (
@@ -51,6 +62,8 @@ from trainwarden.rules import _batch
 from trainwarden.rules._batch import Facts, fact
 from trainwarden.rules._motion import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import main_loss, window_mean
+from trainwarden.rules._targets import apart, follow_marker
 
 _SMOOTHED = (-0.5, 1.5)
 _SHARE = 0.001  # of targets
@@ -60,6 +73,15 @@ _LEARNED, _ABOVE = 0.6, 0.3
 _LUCK = 0.1  # share of what is missing to 1 that the best of many passes may be better by chance
 _CERTAIN = 0.99
 _FEWEST = 50  # validation labels
+_UNDER, _NEVER, _RISEN = 0.93, 0.98, 1.03  # of the entropy of the class shares
+_A_LITTLE, _LONG = 0.05, 6  # accuracy above the most frequent class; validation passes
+_STARTS = (0.7, 1.6)  # of that entropy: where a plain cross-entropy begins
+_PLAIN = ("weighted", "smoothing", "ignored", "reduction_sum")  # facts that are 0 in one
+_MARKED_STEPS, _OF_LOSS, _ALL = 20, 0.7, 1.1
+_GAPS = (
+    "Leave out rows whose target is missing, or fill them with a number of the others' size.",
+    "Read such numbers as missing: na_values in pandas.read_csv(), nodata in rasters.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +93,7 @@ class BadLabels(CheckedRule[Json]):
         "BadLabels",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (Need("objective", "value"),),
+        (Need("objective", "value"), Need("losses", "value"), Need("labels", "mean")),
         (
             "Look at ten samples with their labels, of training and of validation.",
             "Number the classes once, by the same table, for both.",
@@ -87,11 +109,12 @@ class BadLabels(CheckedRule[Json]):
     samples: int = param(5000, "Labels of a single class.", "labels", bounds=Bounds(ge=100))
     steps: int = param(100, "Steps over which they came.", "steps", bounds=Bounds(ge=1))
     passes: int = param(3, "Validation passes.", "passes", bounds=Bounds(ge=2))
+    marks: int = param(5, "Saved steps with one number apart.", "saved steps", bounds=Bounds(ge=2))
 
     def start(self) -> Json:
         """Nothing has been seen."""
-        return {"told": [], "one": [-1, 0, -1], "train": [], "most": 0.0,
-                "below": 0, "passes": 0, "best": 0.0}  # fmt: skip
+        return {"told": [], "one": [-1, 0, -1], "train": [], "most": 0.0, "below": 0, "passes": 0,
+                "best": 0.0, "start": None, "guess": [0.0, None, []], "mark": []}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """Facts of a loss function."""
@@ -102,9 +125,12 @@ class BadLabels(CheckedRule[Json]):
         if "objective" not in obs.scalars or obs.mode not in {TRAIN, EVAL}:
             return state, ()
         found = []
+        findings: tuple[Finding | None, ...]
         if obs.mode is TRAIN:
             state = _followed(state, obs)
-            findings = (self._impossible(state, obs), self._constant(state, obs))
+            findings = (
+                self._impossible(state, obs), self._constant(state, obs), self._marked(state, obs),
+            )  # fmt: skip
         else:
             state = _passed(state, obs)
             findings = (self._below(state, obs), self._random(state, obs))
@@ -166,9 +192,11 @@ class BadLabels(CheckedRule[Json]):
         train, usual = _train(state), state["most"]
         if state["passes"] < self.passes or state["below"] or not usual > 0:
             return None
-        above = sum(accuracy - top for accuracy, top in state["train"]) / len(state["train"] or [0])
-        if not (train > _LEARNED and above > _ABOVE) or state["best"] > usual:
+        above = sum(seen[0] - seen[1] for seen in state["train"]) / len(state["train"] or [0])
+        if state["best"] > usual:
             return None
+        if not (train > _LEARNED and above > _ABOVE):
+            return self._by_loss(state, obs) if above > _A_LITTLE else None
         message = (
             f"the training accuracy is {train:.0%}, yet in {state['passes']} validation passes it "
             f"never was above {usual:.0%}, what the most frequent class alone gives: labels do not "
@@ -176,6 +204,47 @@ class BadLabels(CheckedRule[Json]):
         )
         evidence = {"kind": "random_labels", "train": train, "passes": state["passes"]}
         return Finding(obs.step, _label(obs), state["best"], usual, message, obs.step, evidence)
+
+    def _by_loss(self, state: Json, obs: Observation) -> Finding | None:
+        """Tell what is learned by heart by the losses, before the accuracy shows it."""
+        entropy, least, last = state["guess"]
+        start = state["start"]
+        if state["passes"] < max(_LONG, self.passes) or least is None or start is None:
+            return None
+        if not _STARTS[0] * entropy <= start <= _STARTS[1] * entropy:
+            return None
+        losses = [seen[2] for seen in state["train"] if seen[2] is not None]
+        if len(losses) < _KEPT or not sum(losses) < _UNDER * entropy * len(losses):
+            return None
+        if least < _NEVER or not median(last) > _RISEN:
+            return None
+        message = (
+            f"the training loss is {sum(losses) / len(losses):.4g}, yet in {state['passes']} "
+            f"validation passes it never was better than {least * entropy:.4g}; to know how "
+            f"frequent the classes are gives {entropy:.4g}: labels do not belong to their inputs"
+        )
+        evidence = {"kind": "random_labels", "train": _train(state), "passes": state["passes"]}
+        return Finding(obs.step, _label(obs), least, _NEVER, message, obs.step, evidence,
+                       confidence=0.8)  # fmt: skip
+
+    def _marked(self, state: Json, obs: Observation) -> Finding | None:
+        if not state["mark"] or "missing_marked" in state["told"]:
+            return None
+        value, saves, since, other, varied = state["mark"]
+        if saves < self.marks or obs.step - since < _MARKED_STEPS or not varied:
+            return None
+        found = apart(obs)
+        if found is None or found[0].value != value or several_optimizers(obs):
+            return None
+        share, part = found[0].share, found[1]
+        if not _OF_LOSS <= part <= _ALL:
+            return None
+        message = (
+            f"{share:.1%} of the targets are {value:.7g}, far from the others, which end at "
+            f"{other:.4g}, and make {part:.0%} of the loss: the number stands for missing ones"
+        )
+        evidence = {"kind": "missing_marked", "number": value, "share": round(share, 4)}
+        return Finding(obs.step, _label(obs), part, _OF_LOSS, message, since, evidence, _GAPS)
 
 
 def _label(obs: Observation) -> str:
@@ -194,10 +263,15 @@ def _meaningless(function: str, facts: Facts, obs: Observation) -> bool:
 
 def _followed(state: Json, obs: Observation) -> Json:
     """``one``: [the only class so far or -1, labels of it, first step]; -2 when there are more."""
-    accuracy = fact(_batch.classifier(obs), "accuracy")
-    train = state["train"]
+    facts = _batch.classifier(obs)
+    accuracy = fact(facts, "accuracy")
+    train, start = state["train"], state["start"]
     if not math.isnan(accuracy):
-        train = [*train[1 - _KEPT :], [accuracy, _top(obs)]]
+        loss = _mean_loss(obs)
+        train = [*train[1 - _KEPT :], [accuracy, _top(obs), loss]]
+        if start is None:
+            plain = not any(fact(facts, name) > 0 for name in _PLAIN)
+            start = loss if plain and loss is not None else -1.0
     label, n, since = state["one"]
     for counts in _batch.labels(obs).values():
         if label == -2 and n == 0:  # noqa: PLR2004 - see above
@@ -208,7 +282,17 @@ def _followed(state: Json, obs: Observation) -> Json:
         elif seen:
             label, since = seen[0], obs.step if label == -1 else since
             n += int(counts[seen[0]])
-    return {**state, "train": train, "one": [label, n, since]}
+    mark = state["mark"] if facts else follow_marker(state["mark"], obs)
+    return {**state, "train": train, "one": [label, n, since], "start": start, "mark": mark}
+
+
+def _mean_loss(obs: Observation) -> float | None:
+    """Mean loss since the last saved step, that of the step itself if it is not known."""
+    steps, mean = window_mean(obs)
+    if steps:
+        return mean
+    loss = main_loss(obs)
+    return None if loss is None else loss[1]
 
 
 def _passed(state: Json, obs: Observation) -> Json:
@@ -224,17 +308,23 @@ def _passed(state: Json, obs: Observation) -> Json:
     below = below and (accuracy < _BINARY or chance < _BINARY) and _train(state) > _GOOD
     most = max(counts.values()) / n
     margin = max(2.0 * math.sqrt(most * (1 - most) / n), _LUCK * (1 - most))
+    entropy = -sum(m / n * math.log(m / n) for m in counts.values() if m > 0)
+    loss, (_, least, last) = main_loss(obs), state["guess"]
+    if loss is not None and entropy > 0:
+        ratio = loss[1] / entropy
+        least, last = ratio if least is None else min(least, ratio), [*last[-2:], ratio]
     return {
         **state,
         "below": state["below"] + 1 if below else 0,
         "passes": state["passes"] + 1,
         "best": max(state["best"], accuracy),
         "most": max(state["most"], most + margin),
+        "guess": [entropy, least, last],
     }
 
 
 def _train(state: Json) -> float:
-    seen = [accuracy for accuracy, _ in state["train"]]
+    seen = [accuracy for accuracy, *_ in state["train"]]
     return sum(seen) / len(seen) if seen else 0.0
 
 

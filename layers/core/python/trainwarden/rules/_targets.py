@@ -1,0 +1,120 @@
+"""Real-valued targets of elementwise losses: numbers that mark gaps, and how far outputs are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from trainwarden.model import Json, Observation
+from trainwarden.rules import _batch
+from trainwarden.rules._facts import functions
+from trainwarden.rules._progress import main_loss
+
+_SQUARED = "mse_loss"
+ELEMENTWISE = frozenset({_SQUARED, "l1_loss", "smooth_l1_loss", "huber_loss"})
+_RARE = 0.3  # a number that more targets have is no gap
+_MISSING = 0.05  # share of the largest variance there can be
+_FEWEST = 8  # targets of a batch
+_NO_POINT = 1e-4  # more of it is missing than two points miss by rounding
+_NAN = math.nan
+
+
+class Marker(NamedTuple):
+    """A number apart from all other targets of a batch.
+
+    ``value`` is the number, ``share`` that of the targets that have it, ``other`` the end of the
+    others that is farthest from it, ``lacks`` the share of the largest variance that is not there.
+    """
+
+    value: float
+    share: float
+    other: float
+    lacks: float
+
+
+def regression(obs: Observation) -> tuple[str, Mapping[str, float]] | None:
+    """Return the elementwise loss function and its facts; None if there is none, or another too."""
+    found = functions(obs)
+    if len(found) != 1:
+        return None
+    for title, facts in found.items():
+        function = title.partition(":")[0]
+        if function in ELEMENTWISE:
+            return function, facts
+    return None
+
+
+def marker(low: float, high: float, mean: float, std: float) -> Marker | None:
+    """Return the number that few targets have and that lies far from all others.
+
+    No distribution between ``low`` and ``high`` has a variance above (high - mean)(mean - low), and
+    only one that lies at these two ends alone has it (Bhatia and Davis, 2000). Near to it, a share
+    of (high - mean) ÷ (high - low) lies at the lower end, the others closely at the upper.
+    """
+    most = (high - mean) * (mean - low)
+    if not 0 < most < math.inf:
+        return None
+    lacks = 1.0 - std * std / most
+    if not lacks <= _MISSING:
+        return None
+    share = (high - mean) / (high - low)
+    if share <= _RARE:
+        return Marker(low, share, high, lacks)
+    return Marker(high, 1.0 - share, low, lacks) if share >= 1.0 - _RARE else None
+
+
+def part_of_loss(function: str, facts: Mapping[str, float], one: Marker, loss: float) -> float:
+    """Return the least share of the loss that the targets at a marker make, NaN if unknown."""
+    least, most = facts.get("input_min", _NAN), facts.get("input_max", _NAN)
+    distance = least - one.value if one.value < one.other else one.value - most
+    if not (0 < distance < math.inf and 0 < loss < math.inf):
+        return _NAN
+    return one.share * (distance * distance if function == _SQUARED else distance) / loss
+
+
+def apart(obs: Observation) -> tuple[Marker, float] | None:
+    """Return a number apart from the batch's other targets, its part of the loss; None if none."""
+    found, loss = regression(obs), main_loss(obs)
+    row = obs.layout.row_of.get("label/0", -1)
+    if found is None or loss is None or not 0 <= row < obs.stats.shape[0]:
+        return None
+    function, facts = found
+    low, high = facts.get("target_min", _NAN), facts.get("target_max", _NAN)
+    mean = _batch.value(obs, row, "mean")
+    if not low < mean < high or not obs.stats[row, 0] >= _FEWEST:
+        return None
+    one = marker(low, high, mean, facts.get("target_std", _NAN))
+    return None if one is None else (one, part_of_loss(function, facts, one, loss[1]))
+
+
+def follow_marker(before: Sequence[Json], obs: Observation) -> Sequence[Json]:
+    """Follow [number apart, saved steps with it, the first of them, other end, is it no point].
+
+    Rare numbers are not in every batch: one without any changes nothing.
+    """
+    found = apart(obs)
+    if found is None:
+        return before
+    one = found[0]
+    if not before or before[0] != one.value:
+        return [one.value, 1, obs.step, one.other, False]
+    spread = before[4] or before[3] != one.other or one.lacks > _NO_POINT
+    return [one.value, before[1] + 1, before[2], one.other, spread]
+
+
+def least_distance(function: str, facts: Mapping[str, float]) -> float:
+    """Return what an elementwise loss cannot be under for such outputs and targets; NaN if unknown.
+
+    The distance between their ranges and, of squares, between their standard deviations: the root
+    of the mean square is a norm.
+    """
+    gap = max(
+        0.0,
+        facts.get("input_min", _NAN) - facts.get("target_max", _NAN),
+        facts.get("target_min", _NAN) - facts.get("input_max", _NAN),
+    )
+    if function != _SQUARED:
+        return gap
+    apart = facts.get("input_std", _NAN) - facts.get("target_std", _NAN)
+    return max(gap * gap, apart * apart)
