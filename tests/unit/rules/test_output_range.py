@@ -137,3 +137,45 @@ def test_the_message_names_module_range_and_targets() -> None:
     assert finding.tensor == "activation/last"
     assert "stays between 0 and 1 since step 0" in finding.message
     assert "between 0 and 100, 99% of that out of reach" in finding.message
+
+
+HOUSES = {"target_min": 150e3, "target_max": 260e3, "target_std": 3e4,
+          "input_min": 4.0, "input_max": 9.0, "input_std": 1.0}  # fmt: skip
+WIDE = {"target_min": -6e5, "target_max": 6e5, "target_std": 2e5,
+        "input_min": -2.0, "input_max": 2.0, "input_std": 1.0}  # fmt: skip
+SLOW = [(52, "unscaled_targets")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "more", "expected"),
+    [
+        pytest.param(HOUSES, {}, SLOW, id="prices-of-houses"),
+        pytest.param(WIDE, {}, SLOW, id="large-of-either-sign"),
+        pytest.param({**HOUSES, "target_min": NAN}, {}, [], id="nan"),
+        pytest.param(HOUSES, {"function": "l1_loss", "loss": 2e5}, SLOW, id="absolute-errors"),
+        pytest.param(HOUSES, {"steps": 50}, [], id="too-early"),
+        pytest.param({**HOUSES, "input_max": 2e3}, {}, [], id="on-its-way"),
+        pytest.param({**HOUSES, "input_max": 700.0}, {"steps": 60}, [], id="soon-there"),
+        pytest.param({**HOUSES, "input_min": 1.9e5, "input_max": 2.1e5}, {}, [],
+                     id="a-bias-of-their-mean"),
+        pytest.param({**HOUSES, "target_min": 25.0, "target_max": 340.0, "target_std": 77.0,
+                      "input_max": 0.1}, {}, [], id="raw-targets-of-hundreds"),
+        pytest.param(HOUSES, {"loss": 1e3}, [], id="a-loss-of-scaled-targets"),
+        pytest.param(HOUSES, {"loss": [4e10 * 0.99**i for i in range(80)]}, [], id="it-falls"),
+        pytest.param(HOUSES, {"function": "gaussian_nll_loss"}, [], id="another-loss"),
+        pytest.param({**HOUSES, "target_max": INF, "target_std": INF}, {}, [], id="infinite"),
+        pytest.param({}, {}, [], id="unknown"),
+    ],
+)  # fmt: skip
+def test_a_linear_output_far_below_its_targets(
+    facts: Mapping[str, float], more: Mapping[str, Any], expected: list[Any]
+) -> None:
+    assert told(run_of(None, facts, **{"loss": 4e10, "steps": 80, **more})) == expected
+
+
+def test_a_wide_interval_judges_by_steps() -> None:
+    run = run_of(None, HOUSES, loss=4e10, every=50)
+    assert told(run) == [(150, "unscaled_targets")]
+    (finding,) = fold(RULE, run)[1]
+    assert "between 1.5e+05 and 2.6e+05" in finding.message
+    assert "Standardise" in finding.remedies[0]

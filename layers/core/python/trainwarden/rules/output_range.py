@@ -1,4 +1,4 @@
-"""OBJ002 OutputRange: the model's last activation cannot reach the targets.
+"""OBJ002 OutputRange: the model's output cannot reach the targets, or is far too slow to.
 
 **Why it hurts.** A sigmoid never puts out 40. The output goes to the end of its range, where the
 gradient is next to 0, and the loss stays at the distance between that end and the targets.
@@ -14,20 +14,28 @@ steps in a row that span ``min_steps`` steps. evidence.kind says what it is:
   elementwise loss;
 * *bounded_logits*: a tanh, ReLU or the like makes what cross_entropy or
   binary_cross_entropy_with_logits takes for logits, in a run whose loss has lost less than
-  ``max_fall`` of its start after ``min_steps`` steps.
+  ``max_fall`` of its start after ``min_steps`` steps;
+* *unscaled_targets*: after t steps, 50 at least, a linear output has come less than a hundredth of
+  its way of 1,000 or more, and less than (t ÷ 1000)² of it, so that, since the way grows with t² at
+  most, neither 1,000 steps nor ten times those so far will do. The way is the distance between all
+  targets and the outputs, or the targets' standard deviation if that is larger, and how far the
+  output has come is its largest element, at ``patience`` saved steps in a row of a run whose
+  elementwise loss, as large as such a distance makes it, has lost less than 5 %.
 
 Sigmoid in front of these is OBJ001's business.
 
 **Remedy.** No activation at the output of a regression, or targets scaled into its range; raw
-scores for losses that take logits.
+scores for losses that take logits. Targets standardised, or the last bias set to their mean.
 
-**False alarms to expect.** Targets that are clipped on purpose by the output's range.
+**False alarms to expect.** Targets that are clipped on purpose by the output's range; raw targets
+of thousands in a run of very many steps, which gets there in the end.
 
 **Missing data.** Without the collection objective nothing is inspected; without activations only
 outputs that came to an end of their range are judged.
 
 **Source.** UMLAUT's and NeuraLint's check of the last activation against the targets. A fifth
-of the range: outliers leave a tanh by a tenth, and the rest is learned all the same.
+of the range: outliers leave a tanh by a tenth, and the rest is learned all the same. Under Adam
+each layer's weights move by the rate a step, and an output that two layers carry by its square.
 """
 
 from __future__ import annotations
@@ -50,13 +58,20 @@ from trainwarden.model import (
 from trainwarden.rules._facts import functions, rounded, skipped, suspicions
 from trainwarden.rules._output import Bounded, output_activation
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._progress import begin, fall, follow
+from trainwarden.rules._progress import begin, fall, follow, main_loss
+from trainwarden.rules._targets import ELEMENTWISE, least_distance, regression
 
-_ELEMENTWISE = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _LOGITS = frozenset({"cross_entropy", "binary_cross_entropy_with_logits"})
 _BY_SIGMOID = frozenset({"Sigmoid", "Hardsigmoid", "LogSigmoid"})  # log-probabilities are logits
 _CLOSE = 0.002  # of the range: a linear output passes this by in a few steps
 _GUESSES = ((0.0, 1.0), (-1.0, 1.0))
+_FEW_STEPS, _MANY_STEPS, _TENFOLD = 50, 1000.0, 10.0
+_STILL, _MADE_OF_IT = 0.05, 0.9  # of the starting loss; of the loss that the distance makes
+_LARGE, _SMALLEST = 1000.0, 1e-9
+_SCALE = (
+    "Standardise the targets: subtract their mean, divide by their standard deviation.",
+    "Or set the bias of the last layer to the targets' mean before training.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +132,10 @@ class OutputRange(CheckedRule[Json]):
         loss = follow(state["loss"], obs)
         last = output_activation(obs)
         ill = dict(self._suspects(obs, last))
+        if last is None and not ill and obs.step >= loss["at"] + _FEW_STEPS:
+            ill = dict(_unscaled(obs, obs.step - loss["at"]))
+            if ill and not fall(loss) < _STILL:
+                ill = {}
         if not ill and not state["kept"]:
             return {**state, "loss": loss}, ()
         kept = suspicions(state["kept"], obs.step, ill)
@@ -130,7 +149,7 @@ class OutputRange(CheckedRule[Json]):
         return state, ()
 
     def _lasted(self, kind: str, count: int, span: int, fallen: float) -> bool:
-        if kind == "unreachable_targets":
+        if kind in {"unreachable_targets", "unscaled_targets"}:
             return count >= self.patience
         if kind == "bounded_logits":
             return count >= self.patience and span >= self.min_steps and fallen < self.max_fall
@@ -140,7 +159,7 @@ class OutputRange(CheckedRule[Json]):
         for title, facts in functions(obs).items():
             function = title.partition(":")[0]
             made = last if last is not None and last.feeds(facts) else None
-            if function in _ELEMENTWISE:
+            if function in ELEMENTWISE:
                 yield from self._regression(obs, function, facts, made)
             elif function in _LOGITS and made is not None and made.kind not in _BY_SIGMOID:
                 name = obs.layout.names[made.row]
@@ -164,6 +183,8 @@ class OutputRange(CheckedRule[Json]):
     def _finding(
         self, obs: Observation, kind: str, one: _Suspect, lasted: tuple[int, int]
     ) -> Finding:
+        if kind == "unscaled_targets":
+            return _slow(obs, one)
         since, count = lasted
         who = one.name or "the output"
         top = f"{one.high:g}" if math.isfinite(one.high) else "infinity"
@@ -191,6 +212,39 @@ class OutputRange(CheckedRule[Json]):
         )
 
 
+def _unscaled(obs: Observation, steps: int) -> Iterator[tuple[str, _Suspect]]:
+    """Say whether a linear output has hardly begun to come to its targets after so many steps."""
+    found = regression(obs)
+    if found is None:
+        return
+    function, facts = found
+    one = _Suspect(function, facts.get("input_min", math.nan), facts.get("input_max", math.nan),
+                   "", facts)  # fmt: skip
+    least = max(_TENFOLD, _MANY_STEPS / steps) ** 2 * one.reach
+    if not max(least, _LARGE) <= one.way < math.inf:
+        return
+    loss, distance = main_loss(obs), least_distance(function, facts)
+    if loss is not None and _MADE_OF_IT * distance <= loss[1]:
+        yield "unscaled_targets", one
+
+
+def _slow(obs: Observation, one: _Suspect) -> Finding:
+    low, high = one.targets
+    times = one.way / max(one.reach, _SMALLEST)
+    message = (
+        f"the targets of {one.function} lie between {low:.4g} and {high:.4g}; the output has come "
+        f"to {one.low:.4g} to {one.high:.4g} by step {obs.step}, and the loss stays where it began"
+    )
+    evidence = {
+        "kind": "unscaled_targets",
+        "function": one.function,
+        "times": rounded(times),
+        **{name: rounded(value) for name, value in one.known.items()},
+    }
+    limit = _TENFOLD * _TENFOLD
+    return Finding(obs.step, "", times, limit, message, obs.step, evidence, _SCALE, 0.8)
+
+
 @dataclass(frozen=True)
 class _Suspect:
     """A loss function whose input is bounded to [low, high] by ``name``, empty for a guess."""
@@ -216,6 +270,18 @@ class _Suspect:
             return float(not self.low <= least <= self.high)
         reached = max(0.0, min(most, self.high) - max(least, self.low))
         return 1.0 - reached / (most - least)
+
+    @property
+    def reach(self) -> float:
+        """How far from 0 the output has come."""
+        return max(abs(self.low), abs(self.high))
+
+    @property
+    def way(self) -> float:
+        """How far the targets lie from the output, or from each other."""
+        least, most = self.targets
+        gap = max(least - self.high, self.low - most)
+        return max(gap, self.facts.get("target_std", 0.0))
 
     @property
     def inside(self) -> bool:
