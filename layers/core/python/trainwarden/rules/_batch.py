@@ -64,9 +64,12 @@ def inputs(obs: Observation) -> Mapping[str, Facts]:
 
 def objectives(obs: Observation) -> Mapping[str, Facts]:
     """Facts by loss function: ``cross_entropy`` → ``classes`` → value."""
-    if single(tuple(obs.scalars.get("objective", ()))):
-        return functions(obs)
-    return _grouped(obs, "objective", last=False)
+    found: Mapping[str, Facts] | None = obs.memo.get("objectives")
+    if found is None:
+        plain = single(tuple(obs.scalars.get("objective", ())))
+        found = functions(obs) if plain else _grouped(obs, "objective", last=False)
+        obs.memo["objectives"] = found
+    return found
 
 
 def classifier(obs: Observation) -> Facts:

@@ -187,17 +187,13 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
     old = kept or {"at": obs.step, "batches": 0, "n": {}, "pure": {}, "few": [0, 0, 0.0],
                    "pairs": 0, "stayed": 0, "last": [-2, -1, -1]}  # fmt: skip
     told = obs.labels[name]
-    batch = {label: n for label in sorted(told) if label >= 0 and (n := int(told[label])) > 0}
-    if not batch:
+    seen = [label for label in sorted(told) if label >= 0 and told[label] >= 1]
+    if not seen:
         return None
-    seen, size, counts, pure = list(batch), sum(batch.values()), dict(old["n"]), old["pure"]
-    room = len(counts) + len(told) <= _KEPT
-    for label, n in batch.items():
-        key = str(label)
-        key = key if room or key in counts or len(counts) < _KEPT else "rest"
-        counts[key] = counts.get(key, 0) + n
+    batch = {str(label): int(told[label]) for label in seen}
+    counts, size = _added(old["n"], batch), sum(batch.values())
     step, low, high = old["last"]
-    pairs, stayed = old["pairs"], old["stayed"]
+    pure, pairs, stayed = old["pure"], old["pairs"], old["stayed"]
     if len(seen) == 1:
         key = str(seen[0])
         if key in pure or len(pure) < _BLOCKS:
@@ -209,6 +205,17 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
     few = _neighbours(old, counts, seen, size, obs.step)
     return {"at": old["at"], "batches": old["batches"] + 1, "n": counts, "pure": pure, "few": few,
             "pairs": pairs, "stayed": stayed, "last": last}  # fmt: skip
+
+
+def _added(before: Mapping[str, int], batch: Mapping[str, int]) -> dict[str, int]:
+    """Sums by class; those beyond the first ``_KEPT`` classes are one, ``rest``."""
+    if len(before) + len(batch) <= _KEPT:
+        return {**before, **{key: n + before.get(key, 0) for key, n in batch.items()}}
+    counts = dict(before)
+    for label, n in batch.items():
+        key = label if label in counts or len(counts) < _KEPT else "rest"
+        counts[key] = counts.get(key, 0) + n
+    return counts
 
 
 def _neighbours(

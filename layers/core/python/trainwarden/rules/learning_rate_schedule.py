@@ -43,7 +43,7 @@ Transformer Architecture" (2020).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
@@ -75,6 +75,7 @@ _OVERSHOOT, _STILL = 1.5, 0.6
 _PEAK, _WASTED = 5e-3, 60  # a rate that transformers do not start with; steps
 _SWING, _TURNS, _THROWN, _UNLEARNED = 4.0, 4, 2.0, 0.3
 _Told = tuple[int, float, float, str]  # first step, value, limit, message
+_Judge = Callable[[Json, Observation], "_Told | None"]
 _REMEDIES = {
     "per_batch": (
         "Call scheduler.step() once an epoch, after the loop over batches.",
@@ -149,18 +150,24 @@ class LearningRateSchedule(CheckedRule[Json]):
         state = self._follow(state, obs.step, rate, loss[1])
         if state["sign"] or len(state["last"]) < _RECENT:
             return state, ()
-        for kind, judge in (
-            ("per_batch", self._per_batch),
-            ("restart", self._restart),
-            ("rising", self._rising),
-            ("no_warmup", self._no_warmup),
-            ("cycle", self._cycle),
-        ):
+        for kind, judge in self._judges(state):
             told = judge(state, obs) if kind not in state["told"] else None
             if told is not None:
                 found = _finding(state, obs, kind, told)
                 return {**state, "told": [*state["told"], kind]}, [found]
         return state, ()
+
+    def _judges(self, state: Json) -> Iterator[tuple[str, _Judge]]:
+        """Who has something to judge, in the order in which kinds are told."""
+        if state["gone"] >= 0:
+            yield "per_batch", self._per_batch
+        if state["raised"] is not None:
+            yield "restart", self._restart
+        if state["rate"] >= state["peak"]:
+            yield "rising", self._rising
+        yield "no_warmup", self._no_warmup
+        if state["turn"][1] >= _TURNS:
+            yield "cycle", self._cycle
 
     def _follow(self, state: Json, step: int, rate: float, loss: float) -> Json:
         """Take one step's rate and loss into account; the rate of a gap is that at its start."""
@@ -188,8 +195,8 @@ class LearningRateSchedule(CheckedRule[Json]):
                           median(state["last"])]  # fmt: skip
             else:
                 raised = None
-        top = [max(state["top"][0], loss) if step - origin < _FIRST_STEPS else state["top"][0],
-               max(state["top"][1], loss)]  # fmt: skip
+        early, highest = state["top"]
+        top = [max(early, loss) if step - origin < _FIRST_STEPS else early, max(highest, loss)]
         return {
             "origin": origin,
             "at": max(step, state["at"]),
@@ -209,7 +216,7 @@ class LearningRateSchedule(CheckedRule[Json]):
 
     def _per_batch(self, state: Json, obs: Observation) -> _Told | None:
         until = state["gone"] - state["origin"]
-        if state["gone"] < 0 or until <= 0:
+        if until <= 0:
             return None
         full = state["full"] / state["peak"]
         lingered = obs.step - state["gone"]
@@ -227,9 +234,9 @@ class LearningRateSchedule(CheckedRule[Json]):
         return state["origin"], state["rate"], self.min_rate * state["peak"], message
 
     def _restart(self, state: Json, obs: Observation) -> _Told | None:
-        if state["raised"] is None or obs.step - state["raised"][0] < self.patience:
-            return None
         step, rate, before = state["raised"]
+        if obs.step - step < self.patience:
+            return None
         start, level = median(state["first"]), median(state["last"])
         if before > _LEARNED * start or level < before + _LOST * (start - before):
             return None
@@ -240,8 +247,6 @@ class LearningRateSchedule(CheckedRule[Json]):
         return step, level, before, message
 
     def _rising(self, state: Json, obs: Observation) -> _Told | None:
-        if state["best"] is None or state["rate"] < state["peak"]:
-            return None
         lowest, rate, step = state["best"]
         if not state["rate"] >= _GROWN * rate > 0:
             return None
@@ -277,7 +282,7 @@ class LearningRateSchedule(CheckedRule[Json]):
 
     def _cycle(self, state: Json, obs: Observation) -> _Told | None:
         start, highest = state["first"][0], state["top"][1]
-        if state["turn"][1] < _TURNS or highest < _THROWN * start or not classes(obs):
+        if highest < _THROWN * start or not classes(obs):
             return None
         level = median(state["last"])
         if level < _UNLEARNED * start:
