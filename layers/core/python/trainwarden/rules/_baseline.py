@@ -37,6 +37,16 @@ def _classes(obs: Observation) -> int:
     return seen if seen > 1 else 0
 
 
+def choices(obs: Observation) -> float:
+    """Classes that any loss chooses from, 2 for a binary one; without one, those of the labels.
+
+    0.0 if unknown.
+    """
+    told = [v for k, v in obs.scalars.get("objective", {}).items() if k.endswith(".classes")]
+    told = [v for v in told if 1 < v < math.inf]
+    return max(told) if told else float(max((len(v) for v in obs.labels.values()), default=0))
+
+
 def trivial_loss(obs: Observation) -> float:
     """Loss of a uniform guess among the classes of a plain cross-entropy, 0.0 if unknown.
 

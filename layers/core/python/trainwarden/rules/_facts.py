@@ -8,6 +8,9 @@ from functools import lru_cache
 from operator import itemgetter
 
 from trainwarden.model import Json, Observation
+from trainwarden.stats.catalog import INDEX, Flag
+
+_FLAGS = INDEX["flags"]
 
 
 def fact(obs: Observation, collection: str, name: str) -> float:
@@ -95,7 +98,7 @@ def _rates(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def several_optimizers(obs: Observation) -> bool:
-    """Say whether more than one optimizer stepped: players of a game, or parts of a model."""
+    """Say whether more than one optimizer is at work: players of a game, or parts of a model."""
     known: bool | None = obs.memo.get("several optimizers")
     if known is None:
         names = tuple(obs.scalars.get("optimizer", ()))
@@ -108,15 +111,19 @@ def _more_rates(names: tuple[str, ...]) -> bool:
     return any(name.endswith("lr_0") and name != "lr_0" for name in names)
 
 
-@lru_cache(maxsize=64)
-def second(names: tuple[str, ...]) -> bool:
-    """Say whether a second optimizer is among the optimizers' facts."""
-    return any(name.startswith("1.") for name in names)
-
-
 def skipped(obs: Observation) -> bool:
-    """Say whether GradScaler skipped this step."""
-    return obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0
+    """Say whether GradScaler left this step out: by a fact, or a flag of the gradients' rows."""
+    known: bool | None = obs.memo.get("skipped")
+    if known is None:
+        known = obs.memo["skipped"] = _skipped(obs)
+    return known
+
+
+def _skipped(obs: Observation) -> bool:
+    if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
+        return True
+    rows = obs.captured("gradients")
+    return bool(rows.size) and bool(int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED)
 
 
 def suspicions(kept: Json, step: int, kinds: Iterable[str]) -> dict[str, Json]:

@@ -9,14 +9,13 @@ from typing import TypeVar
 import numpy as np
 
 from trainwarden.model import TRAIN, FloatArray, IntArray, Observation
-from trainwarden.rules._facts import second
 from trainwarden.rules._selection import clean, gathered, here, squares, weight_matrices
-from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import STATISTICS
 
 T = TypeVar("T")
 _INPUT = 5.0  # RMS
-_FLAGS, _ABS, _CHANGE = INDEX["flags"], INDEX["sum_abs"], INDEX["u_maxabs"]
+_ABS, _CHANGE = INDEX["sum_abs"], INDEX["u_maxabs"]
 _SQUARE, _BEFORE = INDEX["u_sum2"], INDEX["u_w2"]
 
 
@@ -104,31 +103,10 @@ def changes(obs: Observation, rows: IntArray) -> tuple[FloatArray, int]:
     return known[1:]
 
 
-def skipped(obs: Observation) -> bool:
-    """Say whether GradScaler, or the loop, left out the optimizer's step."""
-    return _once(obs, "motion: skipped", _skipped)
-
-
-def _skipped(obs: Observation) -> bool:
-    if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
-        return True
-    rows = obs.captured("gradients")
-    return bool(rows.size) and bool(int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED)
-
-
 def learning_rate(obs: Observation) -> float:
     """Learning rate of the first parameter group; NaN if unknown."""
     rate = float(obs.scalars.get("optimizer", {}).get("lr_0", math.nan))
     return rate if math.isfinite(rate) else math.nan
-
-
-def several_optimizers(obs: Observation) -> bool:
-    """Say whether more than one optimizer is at work: adversaries hold each other's loss up."""
-    return _once(obs, "motion: several optimizers", _several)
-
-
-def _several(obs: Observation) -> bool:
-    return second(tuple(obs.scalars.get("optimizer", ())))
 
 
 def trains(obs: Observation) -> bool:
@@ -143,13 +121,6 @@ def bad_loss(obs: Observation) -> bool:
 
 def _bad_loss(obs: Observation) -> bool:
     return not all(map(math.isfinite, obs.scalars.get("losses", {}).values()))
-
-
-def classes(obs: Observation) -> float:
-    """Classes of the loss, from its shape or from the labels of this batch; NaN if unknown."""
-    told = [v for k, v in obs.scalars.get("objective", {}).items() if k.endswith(".classes")]
-    told = [v for v in told if math.isfinite(v) and v > 1]
-    return max(told) if told else math.nan
 
 
 def unusual_input(obs: Observation) -> bool:

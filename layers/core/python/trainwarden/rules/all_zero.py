@@ -44,7 +44,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._motion import skipped
+from trainwarden.rules._facts import skipped
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import gathered, gradient_matrices, here, matching, once

@@ -60,7 +60,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import Facts, fact
-from trainwarden.rules._motion import several_optimizers
+from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
 from trainwarden.rules._targets import apart, follow_marker

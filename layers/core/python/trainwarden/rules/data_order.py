@@ -46,7 +46,7 @@ import numpy as np
 from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import fact
-from trainwarden.rules._motion import several_optimizers
+from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 

@@ -53,14 +53,12 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import rounded
+from trainwarden.rules._facts import rounded, several_optimizers, skipped
 from trainwarden.rules._motion import (
     bad_loss,
     ends,
     gradient_norm,
     infinite_gradients,
-    several_optimizers,
-    skipped,
     unusual_input,
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param

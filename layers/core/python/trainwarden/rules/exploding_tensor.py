@@ -60,9 +60,10 @@ from trainwarden.model import (
     Tier,
 )
 from trainwarden.rules import _origin
+from trainwarden.rules._facts import skipped
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import clean, matching, once
-from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.catalog import INDEX
 
 LOSSES = Need("losses", "value")
 _STAGES = {
@@ -79,7 +80,7 @@ _STAGES = {
 _LOSS_STAGE, _OTHER_STAGE = 4, 6
 _NONE: IntArray = np.empty(0, dtype=np.int64)
 _STRICT = frozenset({0, 5})  # stages whose values reach the weights
-_NAN, _PINF, _NINF, _FLAGS = (INDEX[c] for c in ("n_nan", "n_pinf", "n_ninf", "flags"))
+_NAN, _PINF, _NINF = (INDEX[c] for c in ("n_nan", "n_pinf", "n_ninf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +125,9 @@ class ExplodingTensor(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Count non-finite elements; a skipped step's gradients are normal until they are not."""
-        skipped = not self.everything and self._skipped(obs)
-        count = state["skipped"] + 1 if skipped else 0
-        bad = self._bad_rows(obs, skipped=skipped)
+        left_out = not self.everything and skipped(obs)
+        count = state["skipped"] + 1 if left_out else 0
+        bad = self._bad_rows(obs, skipped=left_out)
         losses = self._bad_losses(obs)
         since = obs.step if count == 1 else state["since"]
         now = {"bad": bool(bad.size or losses), "skipped": count, "since": since, "seen": obs.step}
@@ -138,16 +139,6 @@ class ExplodingTensor(CheckedRule[Json]):
 
     def _narrowed(self) -> bool:
         return bool(self.collection_names or self.tensor_regex)
-
-    def _skipped(self, obs: Observation) -> bool:
-        """GradScaler skipped the step, said by a scalar or by a flag of the gradients' rows."""
-        if obs.scalars.get("optimizer", {}).get("found_inf", 0.0) > 0:
-            return True
-        rows = obs.layout.rows("gradients")
-        if not rows.size or (first := int(rows[0])) >= obs.stats.shape[0]:
-            return False
-        flags = obs.stats.item(first, _FLAGS)
-        return not math.isnan(flags) and bool(int(flags) & Flag.SKIPPED)
 
     def _bad_losses(self, obs: Observation) -> list[tuple[str, float]]:
         if self._narrowed() and "losses" not in self.collection_names:

@@ -42,8 +42,8 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import rounded
-from trainwarden.rules._motion import several_optimizers, unusual_input
+from trainwarden.rules._facts import rounded, several_optimizers
+from trainwarden.rules._motion import unusual_input
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 

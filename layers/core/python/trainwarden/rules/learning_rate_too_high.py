@@ -50,14 +50,12 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import rounded
+from trainwarden.rules._facts import rounded, several_optimizers, skipped
 from trainwarden.rules._motion import (
     bad_loss,
     gradient_norm,
     infinite_gradients,
     learning_rate,
-    several_optimizers,
-    skipped,
     trains,
     update_ratios,
     violent,

@@ -48,16 +48,9 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import rounded
-from trainwarden.rules._motion import (
-    bad_loss,
-    classes,
-    learning_rate,
-    several_optimizers,
-    skipped,
-    trains,
-    update_ratios,
-)
+from trainwarden.rules._baseline import choices
+from trainwarden.rules._facts import rounded, several_optimizers, skipped
+from trainwarden.rules._motion import bad_loss, learning_rate, trains, update_ratios
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
 from trainwarden.rules._selection import gradient_matrices, here, weight_matrices
@@ -187,9 +180,7 @@ def _low_precision(obs: Observation) -> bool:
 
 def _near_chance(obs: Observation, loss: float, chance: float) -> bool | str:
     """True near the loss of a guess, False below it, ``unknown`` where that is not known."""
-    count = classes(obs)
-    if math.isnan(count):
-        count = max((len(c) for c in obs.labels.values()), default=0)
+    count = choices(obs)
     if count > 1:
         return loss >= (1 - chance) * math.log(count)
     told = [obs.scalars.get("objective", {}).get(name, math.nan) for name in _SQUARES]

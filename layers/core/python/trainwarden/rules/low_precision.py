@@ -58,14 +58,8 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import rounded
-from trainwarden.rules._motion import (
-    bad_loss,
-    infinite_gradients,
-    learning_rate,
-    skipped,
-    trains,
-)
+from trainwarden.rules._facts import rounded, skipped
+from trainwarden.rules._motion import bad_loss, infinite_gradients, learning_rate, trains
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import (

@@ -62,8 +62,9 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import rounded
-from trainwarden.rules._motion import bad_loss, classes, skipped
+from trainwarden.rules._baseline import choices
+from trainwarden.rules._facts import rounded, skipped
+from trainwarden.rules._motion import bad_loss
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
 from trainwarden.rules._selection import (
@@ -309,9 +310,7 @@ def _signal(obs: Observation) -> tuple[float, str]:
 
 def _high(obs: Observation) -> bool | None:
     """Whether the first loss is far above that of a guess; None where that is not known."""
-    count, loss = classes(obs), main_loss(obs)
-    if math.isnan(count):
-        count = float(max((len(c) for c in obs.labels.values()), default=0))
+    count, loss = choices(obs), main_loss(obs)
     if count <= 1 or loss is None:
         return None
     return loss[1] > _CHANCE * math.log(count)

@@ -59,8 +59,8 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import rounded
-from trainwarden.rules._motion import gradient_norm, several_optimizers
+from trainwarden.rules._facts import rounded, several_optimizers
+from trainwarden.rules._motion import gradient_norm
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import here, matching, once, weight_matrices

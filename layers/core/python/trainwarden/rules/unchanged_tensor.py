@@ -66,10 +66,10 @@ from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import gradient_of, here, matching, once, weight_matrices
-from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.catalog import INDEX
 
 UPDATE = Need("weights", "update_max")
-_CHANGE, _EXCESS, _FLAGS = INDEX["u_maxabs"], INDEX["u_excess"], INDEX["flags"]
+_CHANGE, _EXCESS = INDEX["u_maxabs"], INDEX["u_excess"]
 _MIN, _MAX = INDEX["min"], INDEX["max"]
 _RESTED_FACTOR = 3
 _LOW_RATE = 0.01
@@ -139,7 +139,7 @@ class UnchangedTensor(CheckedRule[Json]):
         if obs.mode is not TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
         change, moved = changes(obs, rows)
-        if int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED or skipped(obs):
+        if skipped(obs):
             return state, ()
         state["moved"] = state["moved"] or moved > 0
         resting = rows[:0] if moved == rows.size else rows[change == 0]

@@ -52,15 +52,15 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._facts import skipped
 from trainwarden.rules._motion import ends
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import gathered, gradient_matrices, here
-from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import column
 
 GRADIENT = Need("gradients", "abs_mean")
-_FLAGS = INDEX["flags"]
 _MIN_LAYERS = 3  # a trend needs three points
 _LATE, _LATE_ZERO = 50, 5  # steps; what passed gradients until then has died, see ACT001
 
@@ -119,7 +119,7 @@ class VanishingGradient(CheckedRule[Json]):
         loss = follow(state["loss"], obs)
         state = {**state, "loss": loss}
         rows = here(obs, gradient_matrices(obs.layout))
-        if obs.mode is not TRAIN or rows.size < _MIN_LAYERS or _skipped(obs, rows):
+        if obs.mode is not TRAIN or rows.size < _MIN_LAYERS or skipped(obs):
             return state, ()
         at = state["at"] = obs.step if state["at"] < 0 else state["at"]
         first, last = ends(obs, rows)
@@ -209,7 +209,3 @@ def _abs_mean(obs: Observation, rows: IntArray) -> FloatArray:
     values: FloatArray = stats[:, INDEX["sum_abs"]] / np.maximum(finite, 1.0)
     values[bad > 0] = np.nan
     return values
-
-
-def _skipped(obs: Observation, rows: IntArray) -> bool:
-    return bool(int(obs.stats.item(int(rows[0]), _FLAGS)) & Flag.SKIPPED)
