@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.rules.runs import INF, NAN, Script, fired, fold, tensor
@@ -174,3 +175,101 @@ def test_shapes_are_told_in_numbers() -> None:
 
 def test_evaluations_do_not_count() -> None:
     assert fired(RULE, run_of("cross_entropy", PROBABLE, mode=Mode.EVAL)) == []
+
+
+def fallen(
+    function: str = "", facts: Mapping[str, float] | None = None, *, steps: int = 40,
+    losses: Sequence[float] = (), scores: float = 1.0, **more: Any,
+) -> list[Observation]:  # fmt: skip
+    """A loss below 0 that runs away, over an output whose elements lie ``scores`` x it apart."""
+    script = Script(tensor("output/0", "outputs", (4,)))
+    known = {f"{function}.{name}": value for name, value in (facts or {}).items()}
+    run = []
+    for i in range(steps):
+        loss = losses[i] if losses else -1.5 * 1.3**i
+        values: dict[str, Any] = {}
+        if scores:
+            values["output/0"] = np.linspace(-0.5, 0.5, 4) * scores * loss
+        scalars = {"objective": known, **more} if known else dict(more)
+        run.append(script.step(i, values, loss=loss, scalars=scalars))
+    return run
+
+
+GONE = {"input_min": -90.0, "input_max": -60.0, "input_std": 5.0,
+        "target_min": -2.0, "target_max": 2.0, "target_std": 1.0}  # fmt: skip
+MIRRORED = {"accuracy": 0.1, "target_std": 0.5, "impossible_targets": 0.0}
+BINARY = "binary_cross_entropy_with_logits"
+NEGATED = [(20, "negated")]
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        pytest.param(fallen("mse_loss", GONE, losses=[-4e3] * 40), NEGATED, id="squares"),
+        pytest.param(fallen("l1_loss", GONE, losses=[-70.0] * 40), NEGATED, id="absolute-errors"),
+        pytest.param(fallen("mse_loss", GONE, losses=[-4e3] * 19, steps=19), [], id="too-early"),
+        pytest.param(fallen("mse_loss", GONE, losses=[1.0, *[-4e3] * 39]), [],
+                     id="not-below-0-from-the-start"),
+        pytest.param(fallen("mse_loss", GONE, losses=[-4.0] * 40), [],
+                     id="a-reward-beside-the-distance"),
+        pytest.param(fallen("mse_loss", {**GONE, "input_min": -3.0, "input_max": 3.0},
+                            losses=[-4e3] * 40), [], id="outputs-are-where-targets-are"),
+        pytest.param(fallen("mse_loss", dict.fromkeys(GONE, NAN)), [], id="nan"),
+        pytest.param(fallen("mse_loss", dict.fromkeys(GONE, INF)), [], id="infinite"),
+        pytest.param(fallen("mse_loss", GONE, losses=[NAN] * 40), [], id="no-loss"),
+        pytest.param(fallen("mse_loss", GONE, losses=[-4e3] * 40,
+                            optimizer={"lr_0": 1.0, "1.lr_0": 1.0}), [], id="players-of-a-game"),
+        pytest.param(fallen(BINARY, MIRRORED, losses=[-3.0] * 40), NEGATED, id="binary"),
+        pytest.param(fallen(BINARY, {**MIRRORED, "accuracy": 0.4}, losses=[-3.0] * 40), [],
+                     id="a-binary-loss-beside-a-reward"),
+        pytest.param(fallen(BINARY, {**MIRRORED, "target_std": 0.0}, losses=[-3.0] * 40), [],
+                     id="an-adversary-of-one-class"),
+        pytest.param(fallen(BINARY, {**MIRRORED, "impossible_targets": 0.6}, losses=[-3.0] * 40),
+                     [], id="labels-of-2-are-DAT006-s-business"),
+        pytest.param(fallen("kl_div", GONE), [], id="a-function-that-may-be-below-0"),
+    ],
+)  # fmt: skip
+def test_a_function_that_cannot_be_below_0(run: list[Observation], expected: list[Any]) -> None:
+    assert told(run) == expected
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        pytest.param(fallen(), NEGATED, id="a-likelihood-of-classes"),
+        pytest.param(fallen(scores=10.0), NEGATED, id="scores-of-few-samples-lie-farther-apart"),
+        pytest.param(fallen(losses=[-1.5] * 40), [], id="a-similarity"),
+        pytest.param(fallen(losses=[-0.1 * 1.4**i for i in range(40)]), [],
+                     id="it-began-near-0-as-a-critic-s"),
+        pytest.param(fallen(losses=[-9.0 * 1.3**i for i in range(40)]), [],
+                     id="it-began-far-below-as-a-return"),
+        pytest.param(fallen(losses=[-1.5 - i for i in range(40)]), [], id="not-yet-far"),
+        pytest.param(fallen(scores=0.1), [], id="scores-are-no-likelihood-s"),
+        pytest.param(fallen(scores=100.0), [], id="nor-these"),
+        pytest.param(fallen(scores=0.0), [], id="no-outputs-known"),
+        pytest.param(fallen(losses=[-1.5 * 1.3**i for i in range(39)] + [1.0], steps=40), NEGATED,
+                     id="told-before-it-rises"),
+    ],
+)  # fmt: skip
+def test_a_likelihood_by_hand_with_the_wrong_sign(
+    run: list[Observation], expected: list[Any]
+) -> None:
+    assert told(run) == expected
+
+
+@pytest.mark.parametrize(("far", "expected"), [(1.0, NEGATED), (0.1, NEGATED), (0.0, [])])
+def test_squares_by_hand_with_the_wrong_sign(far: float, expected: list[Any]) -> None:
+    script = Script(tensor("output/0", "outputs", (8,)), tensor("label/0", "labels", (8,)))
+    targets, run = np.linspace(-1.0, 1.0, 8), []
+    for i in range(40):
+        output = 0.5 * targets - far * 1.5**i
+        loss = -float(((output - targets) ** 2).mean())
+        run.append(script.step(i, {"output/0": output, "label/0": targets}, loss=loss))
+    assert told(run) == expected
+
+
+def test_what_is_negated_is_said_in_numbers() -> None:
+    (finding,) = fold(RULE, fallen("mse_loss", GONE, losses=[-4e3] * 40))[1]
+    assert "as is the negative of mse_loss: outputs are so far" in finding.message
+    assert (finding.first_step, finding.evidence["function"]) == (0, "mse_loss")
+    assert "sign of the loss" in finding.remedies[0]

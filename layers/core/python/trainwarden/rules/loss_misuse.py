@@ -22,7 +22,15 @@ the rows (unit: 1) look like the wrong thing; evidence.kind says what it is:
   inputs that all lie in [0, 1], and the model ends in a sigmoid module; or they do so at ``long``
   saved steps in a row that span ``min_steps`` steps, some over 0.5, under one optimizer;
 * *maximised*: cross_entropy over at least 3 classes is over 1.5 x ln C and at most a third of what
-  a guess gets right is right, over ``long`` saved steps: the loss is made to rise.
+  a guess gets right is right, over ``long`` saved steps: the loss is made to rise;
+* *negated*: the loss was below 0 at each of ``long`` saved steps or more that span ``min_steps``,
+  although the one function it is made of cannot be, and that grows: outputs are so far from the
+  targets that mse_loss or its like is 10 times the targets' variance (unit: the target's, squared)
+  or more, and the loss at most minus half of that; a binary cross entropy is over 1.5 x ln 2 with
+  at most a sixth right. Written by hand, without a function of torch: squares likewise, from means
+  and deviations of output and targets; and the logarithm of the right one of C scores, 3 or more,
+  if the loss began between -0.95 and -1.5 x ln C, where a guess is, is under -50 x ln C, and as far
+  under 0 as scores lie apart, or a twentieth of that at least.
 
 Not counted: log_softmax in front of cross_entropy, which changes nothing; single elements; targets
 that broadcast from fewer elements on purpose.
@@ -32,11 +40,12 @@ nll_loss and kl_div, target.view_as(output) into elementwise losses.
 
 **False alarms to expect.** Scores that are bounded to [0, 1] on purpose and multiplied by nothing.
 
-**Missing data.** Without the collection objective (other losses, other frameworks) nothing is
-inspected.
+**Missing data.** Without the collection objective (other losses, other frameworks) only losses
+below 0 are looked at.
 
 **Source.** PyTorch's documentation of the functions; UMLAUT's "missing softmax" and its inverse. A
-softmax over C values cannot come under ln(1 + (C - 1)/e), 1.46 for 10 classes.
+softmax over C values cannot come under ln(1 + (C - 1)/e), 1.46 for 10 classes. A root mean square
+is a norm: of the difference it is at least the difference of those of both.
 """
 
 from __future__ import annotations
@@ -59,6 +68,8 @@ from trainwarden.model import (
 from trainwarden.rules._facts import fact, functions, rounded, several_optimizers, suspicions
 from trainwarden.rules._output import Bounded, output_activation
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import main_loss
+from trainwarden.rules._signs import negated
 
 _SLOW = frozenset({"double_sigmoid", "sigmoid_to_cross_entropy", "maximised"})
 _SIGMOIDS = frozenset({"Sigmoid", "Hardsigmoid"})
@@ -102,6 +113,7 @@ _LOGARITHMS = (
     "Check the dimension of the softmax: over the classes, not over the batch.",
 )
 _ONE = ("For one output use binary_cross_entropy_with_logits; for C classes put out C scores.",)
+_SIGN = ("Check the sign of the loss; reward is maximised, loss is minimised.",)
 _REMEDIES = {
     "double_softmax": _LOGITS,
     "double_sigmoid": (*_LOGITS, "Or use binary_cross_entropy, which expects probabilities."),
@@ -112,7 +124,8 @@ _REMEDIES = {
     "broadcast": ("Give both one shape: target.view_as(output) or output.squeeze(-1).",),
     "single_class": _ONE,
     "softmax_of_one": _ONE,
-    "maximised": ("Check the sign of the loss; reward is maximised, loss is minimised.",),
+    "maximised": _SIGN,
+    "negated": _SIGN,
 }
 
 
@@ -129,12 +142,16 @@ class LossMisuse(CheckedRule[Json]):
             Need("objective", "value"),
             Need("losses", "value"),
             Need("activations", "range"),
+            Need("outputs", "mean"),
+            Need("labels", "mean"),
         ),
         ("Give the loss what its documentation asks for: raw scores, logarithms, equal shapes.",),
         "capture the collection objective; trainwarden.watch() does so by default",
         explains=(
             "Collapse",
             "Confusion",
+            "ExplodingGradient",
+            "ExplodingTensor",
             "InitialLoss",
             "LearningRateTooLow",
             "LossNotDecreasing",
@@ -156,16 +173,23 @@ class LossMisuse(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No loss function was seen."""
-        return {"kept": {}, "told": []}
+        return {"kept": {}, "told": [], "below": None}
 
     def inspects(self, obs: Observation) -> bool:
-        """A training step at which a loss function was seen at work."""
-        return obs.mode is TRAIN and bool(obs.scalars.get("objective"))
+        """A training step at which a loss function was seen at work, or a loss below 0."""
+        if obs.mode is not TRAIN:
+            return False
+        return bool(obs.scalars.get("objective")) or fact(obs, "losses", "loss") < 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Look at what each function was given; tell each kind once."""
-        if not self.inspects(obs):
+        if obs.mode is not TRAIN:
             return state, ()
+        told: Sequence[Finding] = ()
+        if state["below"] != []:
+            state, told = self._below(state, obs)
+        if not obs.scalars.get("objective"):
+            return state, told
         ill = {
             kind: (function, facts)
             for function, facts in functions(obs).items()
@@ -173,9 +197,9 @@ class LossMisuse(CheckedRule[Json]):
             if kind not in state["told"]
         }
         if not ill and not state["kept"]:
-            return state, ()
+            return state, told
         kept = suspicions(state["kept"], obs.step, ill)
-        found = []
+        found = list(told)
         for kind, (since, count) in kept.items():
             certain = kind not in _SLOW or _from_sigmoid(obs, kind, ill[kind][1])
             lasted = count >= self.long and obs.step - since >= self.min_steps
@@ -183,9 +207,33 @@ class LossMisuse(CheckedRule[Json]):
             lasted = lasted and (kind == "maximised" or _wide(ill[kind][1]))
             if (certain and count >= self.patience) or lasted:
                 found.append(self._finding(obs, kind, *ill[kind], (since, count)))
-        told = [str(finding.evidence["kind"]) for finding in found]
-        kept = {kind: one for kind, one in kept.items() if kind not in told}
-        return {"kept": kept, "told": sorted({*state["told"], *told})}, found
+        kinds = [str(finding.evidence["kind"]) for finding in found]
+        kept = {kind: one for kind, one in kept.items() if kind not in kinds}
+        return {**state, "kept": kept, "told": sorted({*state["told"], *kinds})}, found
+
+    def _below(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Follow [first step, saved steps, first loss] of a run whose loss was never 0 or above."""
+        loss = main_loss(obs)
+        if loss is None:
+            return state, ()
+        since, count, first = state["below"] or (obs.step, 0, loss[1])
+        if not loss[1] < 0:
+            return {**state, "below": []}, ()
+        state = {**state, "below": [since, count + 1, first]}
+        if count + 1 < self.long or obs.step - since < self.min_steps or several_optimizers(obs):
+            return state, ()
+        one = negated(obs, first, loss[1])
+        if one is None:
+            return state, ()
+        message = (
+            f"the loss is {loss[1]:.4g}, and was below 0 at {count + 1} saved steps since step "
+            f"{since}, as is the negative of {one.what}: {one.sign}"
+        )
+        evidence = {"kind": "negated", "function": one.what, "saved_steps": count + 1}
+        finding = Finding(
+            obs.step, "", loss[1], 0.0, message, since, evidence, _REMEDIES["negated"]
+        )
+        return {**state, "below": [], "told": sorted([*state["told"], "negated"])}, [finding]
 
     def _kinds(self, obs: Observation, function: str, facts: Mapping[str, float]) -> Iterator[str]:
         """What this function was given that it is not made for."""
@@ -196,6 +244,8 @@ class LossMisuse(CheckedRule[Json]):
                 yield "probabilities_to_nll" if function == "nll_loss" else "probabilities_to_kl"
             elif function == "nll_loss" and facts.get("log_rows_sum_to_one", 1.0) <= 1 - self.share:
                 yield "logits_to_nll"
+            elif function == "nll_loss" and self._maximised(obs, facts):
+                yield "maximised"
         elif function == "binary_cross_entropy_with_logits" and _sigmoidal(facts):
             if not _other_activation(obs):
                 yield "double_sigmoid"

@@ -1,0 +1,135 @@
+"""Losses below 0 that are the negative of what cannot be: distances and likelihoods of classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trainwarden.model import Observation
+from trainwarden.rules import _batch
+from trainwarden.rules._facts import functions
+from trainwarden.rules._targets import ELEMENTWISE, least_distance
+from trainwarden.stats.catalog import INDEX
+
+_BINARY = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
+_GUESSED = 1.5 * math.log(2)  # well above what a guess has
+_WRONG, _MIXED = 1 / 6, 0.1  # share of right answers, a third of a guess's; targets' deviation
+_APART, _PART, _ROUNDED = (
+    10.0,
+    0.5,
+    1.05,
+)  # of the targets' variance; of the least and most distance
+_STARTS, _FAR = (0.95, 1.5), 50.0  # of ln C
+_SCORES = 0.05  # of the distance of the farthest scores: a mean over samples is less than that
+_MANY = 3  # classes: what looks like ln 2 may be anything
+_TOKENS = 2  # dimensions of scores of tokens, classes last; of pixels they come first
+_MIN, _MAX = INDEX["min"], INDEX["max"]
+_NAN = math.nan
+
+
+class Negated(NamedTuple):
+    """What a loss below 0 is the negative of: ``what``, and a ``sign`` of that in words."""
+
+    what: str
+    sign: str
+
+
+def negated(obs: Observation, first: float, loss: float) -> Negated | None:
+    """Say what a loss that was always below 0 is the negative of; None if it may be meant so.
+
+    Args:
+        obs: A training step.
+        first: The run's first loss.
+        loss: Its loss now.
+    """
+    found = functions(obs)
+    if not found:
+        return _classes(obs, first, loss) or _squares(obs, loss)
+    if len(found) > 1:
+        return None
+    title, facts = next(iter(found.items()))
+    function = title.partition(":")[0]
+    if function in _BINARY:
+        return _binary(function, facts, loss)
+    if function in ELEMENTWISE:
+        return _elementwise(function, facts, loss)
+    return None
+
+
+def _binary(function: str, facts: Mapping[str, float], loss: float) -> Negated | None:
+    right = facts.get("accuracy", 1.0)
+    if not (loss < -_GUESSED and right <= _WRONG and facts.get("target_std", 0.0) > _MIXED):
+        return None
+    if facts.get("impossible_targets", 1.0) > 0:
+        return None
+    return Negated(function, f"only {right:.1%} of its answers are right, less than of a guess")
+
+
+def _elementwise(function: str, facts: Mapping[str, float], loss: float) -> Negated | None:
+    deviation = facts.get("target_std", _NAN)
+    farthest = max(
+        facts.get("input_max", _NAN) - facts.get("target_min", _NAN),
+        facts.get("target_max", _NAN) - facts.get("input_min", _NAN),
+    )
+    if function == "mse_loss":
+        deviation, farthest = deviation * deviation, farthest * farthest
+    least = least_distance(function, facts)
+    gone = _gone(loss, least, farthest, deviation)
+    return Negated(function, _away(least, deviation)) if gone else None
+
+
+def _gone(loss: float, least: float, most: float, unit: float) -> bool:
+    """Say whether outputs have left the targets, of spread ``unit``, and the loss is minus that.
+
+    ``least`` and ``most`` are what the distance may be.
+    """
+    return 0 < _APART * unit <= least < math.inf and _PART * least <= -loss <= _ROUNDED * most
+
+
+def _away(least: float, unit: float) -> str:
+    return (
+        f"outputs are so far from the targets that it is {least:.4g} at least, and {unit:.4g} "
+        "if they were at their mean"
+    )
+
+
+def _classes(obs: Observation, first: float, loss: float) -> Negated | None:
+    """The mean logarithm of the right class's probability, from -ln C down instead of up to 0.
+
+    With scores that far apart it is the difference of two of them.
+    """
+    row = obs.layout.row_of.get("output/0", -1)
+    if not 0 <= row < obs.stats.shape[0]:
+        return None
+    shape = obs.layout.tensors[row].shape
+    count = (shape[0] if len(shape) > _TOKENS else shape[-1]) if shape else 0
+    if count < _MANY:
+        return None
+    guess = math.log(count)
+    if not (_STARTS[0] * guess <= -first <= _STARTS[1] * guess and loss <= -_FAR * guess):
+        return None
+    scores = float(obs.stats[row, _MAX]) - float(obs.stats[row, _MIN])
+    if not _SCORES * scores <= -loss <= scores + guess:
+        return None
+    return Negated(
+        f"a likelihood of {count} classes", f"it began at -ln {count}, and falls without end"
+    )
+
+
+def _squares(obs: Observation, loss: float) -> Negated | None:
+    """Squares written by hand: a root mean square is a norm, so means and deviations bound it."""
+    output, label = (obs.layout.row_of.get(name, -1) for name in ("output/0", "label/0"))
+    known = obs.stats.shape[0]
+    if not (0 <= output < known and 0 <= label < known):
+        return None
+    if obs.stats[output, 0] != obs.stats[label, 0]:
+        return None
+    mean, center, deviation, spread = (
+        _batch.value(obs, row, name) for name in ("mean", "std") for row in (output, label)
+    )
+    gap, apart, both = mean - center, deviation - spread, deviation + spread
+    least, most, unit = gap * gap + apart * apart, gap * gap + both * both, spread * spread
+    return (
+        Negated("a squared error", _away(least, unit)) if _gone(loss, least, most, unit) else None
+    )
