@@ -63,7 +63,7 @@ class Engine:
         scalars, tensors = obs.present_scalars, obs.present_tensors
         for key, runner in self._runners.items():
             before = entries.get(key) or runner.begin()
-            if before.get("status") in SETTLED_WORDS:
+            if "status" in before and before["status"] in SETTLED_WORDS:
                 continue
             if not runner.always and not runner.looks(before, obs):
                 continue

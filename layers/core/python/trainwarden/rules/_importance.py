@@ -16,6 +16,8 @@ def shares(obs: Observation, kind: str) -> Mapping[str, float]:
 
     Reads the scalars that the callback writes, or tensors as SageMaker Debugger recorded them.
     """
+    if IMPORTANCE.collection not in obs.present:
+        return {}
     known = obs.memo.get(("importance", kind))
     if known is None:
         known = obs.memo["importance", kind] = _shares(obs, kind)
@@ -25,8 +27,6 @@ def shares(obs: Observation, kind: str) -> Mapping[str, float]:
 
 def _shares(obs: Observation, kind: str) -> Mapping[str, float]:
     prefix = f"{kind}/"
-    if IMPORTANCE.collection not in obs.present:
-        return {}
     told = obs.scalars.get(IMPORTANCE.collection, {})
     found = {
         name.removeprefix(prefix): value

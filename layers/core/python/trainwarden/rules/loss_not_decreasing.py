@@ -139,11 +139,12 @@ class LossNotDecreasing(CheckedRule[Json]):
         loss = main_loss(obs, self.tensor_regex)
         if loss is None or obs.mode != (self.mode or "TRAIN") or state["told"]:
             return state, ()
-        state = self._follow(state, obs, loss[1])
-        found = None if self._well(state, obs) else self._judge(state, obs, loss[0])
+        state, fell = self._follow(state, obs, loss[1])
+        found = None if fell and self._well(state, obs) else self._judge(state, obs, loss[0])
         return ({**state, "told": True}, [found]) if found else (state, ())
 
-    def _follow(self, state: Json, obs: Observation, loss: float) -> Json:
+    def _follow(self, state: Json, obs: Observation, loss: float) -> tuple[Json, bool]:
+        """Take a loss into account; say whether a level was once well below the start."""
         rate = float(obs.scalars.get("optimizer", {}).get("lr_0", 0.0))
         rising = rate > state["rate"] * (1 + 1e-6)
         origin = obs.step if state["origin"] < 0 else state["origin"]
@@ -155,13 +156,15 @@ class LossNotDecreasing(CheckedRule[Json]):
         here = [obs.step, mean, steps] if steps > 1 else [obs.step, loss, 1]
         last = [*state["last"][1 - self.window :], here]
         best = state["best"]
-        if len(last) >= self.window and not self._fell(first, best):
+        fell = _fell(first, best)
+        if len(last) >= self.window and not fell:
             level = median([value for _, value, _ in last])
             best = level if best is None else min(best, level)
+            fell = _fell(first, best)
         low = loss if state["low"] is None else min(loss, state["low"])
         if steps and math.isfinite(least := obs.scalars["window"].get("loss_min", math.nan)):
             low = min(low, least)
-        return {
+        state = {
             **state,
             "at": obs.step if rising else state["at"],
             "origin": origin,
@@ -173,18 +176,11 @@ class LossNotDecreasing(CheckedRule[Json]):
             "rate": max(rate, state["rate"]),
             "converged": converged,
         }
-
-    def _fell(self, first: Sequence[float], best: float | None) -> bool:
-        """Say whether a level was so low that the run is not flat for ever."""
-        if best is None or best >= (1 - _ONCE_LOWER) * max(first):
-            return False
-        return best < (1 - _ONCE_LOWER) * min(first) or best < (1 - _ONCE_LOWER) * median(first)
+        return state, fell
 
     def _well(self, state: Json, obs: Observation) -> bool:
-        """Say at a glance whether the run is neither flat nor away nor at a guess."""
+        """Say at a glance whether a run that fell is neither away nor at a guess."""
         least = min(state["first"])  # the start is not below it
-        if not self._fell(state["first"], state["best"]):
-            return False
         recent = median([value for _, value, _ in state["last"][-_RECENT:]])
         if least <= 0 or recent > self.max_rise * least:
             return False
@@ -331,6 +327,13 @@ class LossNotDecreasing(CheckedRule[Json]):
             for v in (value, limit)
         ]
         return [here], Finding(obs.step, name, shown[0], shown[1], message, obs.step)
+
+
+def _fell(first: Sequence[float], best: float | None) -> bool:
+    """Say whether a level was so low that the run is not flat for ever."""
+    if best is None or best >= (1 - _ONCE_LOWER) * max(first):
+        return False
+    return best < (1 - _ONCE_LOWER) * min(first) or best < (1 - _ONCE_LOWER) * median(first)
 
 
 def _spread(values: Sequence[float]) -> float:
