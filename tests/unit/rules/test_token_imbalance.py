@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.rules.runs import Script, fired, fold
+from tests.unit.rules.runs import NAN, Script, fired, fold
 from trainwarden.model import Mode, Observation
 from trainwarden.rules.class_imbalance import ClassImbalance
 from trainwarden.rules.token_imbalance import TokenImbalance
@@ -33,7 +33,7 @@ def test_padding_in_targets_and_inputs_is_told_at_the_third_saved_step(pad: int)
     run = run_of(text(3000, pad=pad), text(2900, pad=pad))
     (finding,) = fold(RULE, run)[1]
     assert (finding.step, finding.first_step, finding.tensor) == (2, 0, "label/0")
-    assert finding.evidence["token"] == pad
+    assert (finding.evidence["kind"], finding.evidence["token"]) == ("padding", pad)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,47 @@ def test_evaluation_is_left_alone_and_a_healthy_step_ends_the_row() -> None:
 
 def test_class_imbalance_leaves_tokens_to_it() -> None:
     assert fired(ClassImbalance(), run_of(text(3000), text(2900))) == []
+
+
+UNKNOWN = {0: 480, 1: 12, 2: 12, 3: 8}  # 94 %; what knows no more has a loss of 0.29
+
+
+def unknown(
+    *, targets: Mapping[int, int] = UNKNOWN, inputs: Mapping[int, int] = UNKNOWN,
+    right: Mapping[int, int] | None = None, loss: float = 0.29, steps: int = 40, every: int = 1,
+    **scalars: Any,
+) -> list[Observation]:  # fmt: skip
+    right = {0: 480} if right is None else right
+    tables = {"label/0": targets, "input/0": inputs, "correct/0": right}
+    return [
+        Script().step(i * every, labels=tables, loss=loss, scalars=scalars) for i in range(steps)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("run", "fires"),
+    [
+        pytest.param(unknown(), [30], id="nearly-all-are-unknown"),
+        pytest.param(unknown(every=10), [50], id="at-six-saved-steps"),
+        pytest.param(unknown(steps=30), [], id="too-early"),
+        pytest.param(unknown(loss=0.25), [], id="it-learns-where-the-others-are"),
+        pytest.param(unknown(right={0: 479, 2: 1}), [], id="others-are-said-right"),
+        pytest.param(unknown(right={0: 480, 1: 0}), [30], id="a-zero-is-no-answer"),
+        pytest.param(unknown(inputs={0: 100, 1: 200, 2: 100, 3: 112}), [], id="targets-alone"),
+        pytest.param(unknown(targets={0: 420, 1: 40, 2: 30, 3: 22}, loss=0.65), [],
+                     id="four-in-five-are-no-event"),
+        pytest.param(unknown(targets={0: 500, 1: 12}, inputs={0: 500, 1: 12}), [],
+                     id="two-symbols"),
+        pytest.param(unknown(objective={"cross_entropy.weighted": 1.0}), [], id="weighted"),
+        pytest.param(unknown(loss=NAN), [], id="no-loss"),
+    ],
+)  # fmt: skip
+def test_a_vocabulary_that_does_not_know_the_text(run: list[Observation], fires: list[int]) -> None:
+    found = fold(RULE, run)[1]
+    assert [f.step for f in found] == fires
+    assert all(f.evidence["kind"] == "vocabulary" for f in found)
+
+
+def test_without_the_right_answers_nothing_is_said_of_few_tokens() -> None:
+    tables = {"label/0": UNKNOWN, "input/0": UNKNOWN}
+    assert fired(RULE, [Script().step(i, labels=tables, loss=0.29) for i in range(40)]) == []

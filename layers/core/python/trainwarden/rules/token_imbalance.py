@@ -1,34 +1,41 @@
-"""NLP002 TokenImbalance: padding makes up most of the target tokens, and the loss counts it.
+"""NLP002 TokenImbalance: padding or unknown tokens make up most targets, and the loss counts them.
 
 **Why it hurts.** The model learns to say "padding", its loss looks low and falls fast, and the
 gradients of true tokens are drowned.
 
 **How it is computed.** At each training step with token targets (unit: tokens): integer inputs of
-which the labels have at least half as many and half as varied. It fires when at ``saves`` saved
-steps in a row, with ``samples`` targets or more,
+which the labels have at least half as many and half as varied. The finding's ``kind`` is
 
-* one and the same token has more than ``threshold`` of all targets, ``ratio`` times as many as the
-  second, and
-* more than ``threshold_input`` of the inputs too, as padding has.
+* ``padding``: at ``saves`` saved steps in a row, with ``samples`` targets or more, one and the same
+  token has more than ``threshold`` of all targets, ``ratio`` times as many as the second, and more
+  than ``threshold_input`` of the inputs too, as padding has;
+* ``vocabulary``: of three to seven different tokens one has more than ``threshold_few`` of the
+  targets and of the inputs; at twice ``saves`` saved steps in a row, that span ``min_steps`` steps
+  or more, it is the only one that is ever said right, and the loss is at least 0.9 of the entropy
+  of the targets' shares in that very batch: a vocabulary that does not know the text.
 
 Not judged: targets that the loss ignores (ignore_index; the hook's ``ignored`` share), a loss that
 weights its tokens, one that is reduced by a mask of one's own (the mean of the loss function is not
-what training minimises), fewer than eight different tokens.
+what training minimises).
 
 **Remedy.** ignore_index=padding in the loss; pad to the longest of the batch, batch sequences of
-similar length.
+similar length; build the vocabulary from the text that it is for.
 
 **False alarms to expect.** Tasks whose answer is mostly one symbol, such as copying after a delay.
+Of few symbols, only before such a task is learned at all.
 
 **Missing data.** Without integer inputs and targets of at most 1,000 distinct tokens nothing is
 inspected.
 
 **Source.** Measured: spaces are 18 % of English prose, 35 % of Python source; the commonest word is
-6 % of a text. SageMaker Debugger has only NLPSequenceRatio (NLP001), which looks at inputs alone.
+6 % of a text. Whoever says the same of every place has at least the entropy of the shares as loss
+(Gibbs' inequality). SageMaker Debugger has only NLPSequenceRatio (NLP001), which looks at inputs
+alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -36,8 +43,14 @@ from typing import ClassVar
 from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules import _batch
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
+from trainwarden.rules._progress import main_loss
 
 _ALPHABET = 8  # fewer different tokens are no language
+_VOCABULARY = (
+    "Build the vocabulary from the text that it is for, with the same tokenizer.",
+    "Count how many places of a batch are the unknown token.",
+)
+_NOTHING_MORE = 0.9  # of the entropy of the targets' shares
 _IGNORES = 0.02  # share of targets that a loss which ignores something ignores
 _SAME = 1e-6  # relative difference of two losses that are one
 
@@ -51,7 +64,7 @@ class TokenImbalance(CheckedRule[Json]):
         "TokenImbalance",
         Severity.WARNING,
         Tier.EVIDENCE,
-        (Need("labels", "n"), Need("inputs", "n")),
+        (Need("labels", "n"), Need("inputs", "n"), Need("losses", "value")),
         (
             "Exclude padding from the loss: CrossEntropyLoss(ignore_index=…).",
             "Pad to the longest sequence of the batch, and batch sequences of similar length.",
@@ -69,6 +82,10 @@ class TokenImbalance(CheckedRule[Json]):
     ratio: float = param(3.0, "Times the second commonest token.", bounds=Bounds(ge=1))
     samples: int = param(500, "Targets before they are judged.", "tokens", bounds=Bounds(ge=1))
     saves: int = param(3, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=1))
+    threshold_few: float = param(
+        0.9, "Largest share of one of few different tokens.", bounds=Bounds(gt=0, lt=1)
+    )
+    min_steps: int = param(30, "Steps before few tokens are judged.", "steps", bounds=Bounds(ge=0))
 
     def start(self) -> Json:
         """No step has been ill."""
@@ -85,35 +102,60 @@ class TokenImbalance(CheckedRule[Json]):
         name = next(iter(_batch.labels(obs)), "")
         if not name or not _batch.per_token(obs, name):
             return ({} if state and name else state), ()
+        few = len(obs.labels[name]) < _ALPHABET
         token, share, inputs = _top(obs.labels[name], _batch.tokens(obs), self.ratio)
-        ill = share > self.threshold and inputs > self.threshold_input and not _left_out(obs)
-        if not ill:
-            return {}, ()
+        if few:
+            ill = min(share, inputs) > self.threshold_few and _says_nothing_else(obs, name, token)
+        else:
+            ill = share > self.threshold and inputs > self.threshold_input
+        if not ill or _left_out(obs):
+            return ({} if state else state), ()
         same = state.get("token") == token
         saves, since = (state["saves"] + 1, state["since"]) if same else (1, obs.step)
         seen = sum(obs.labels[name].values()) + (state["seen"] if same else 0)
-        if saves < self.saves or seen < self.samples:
-            return {"token": token, "saves": saves, "since": since, "seen": seen}, ()
-        message = (
-            f"token {token} makes up {share:.0%} of the targets and {inputs:.0%} of the inputs: "
-            "padding is counted in the loss"
-        )
-        evidence = {"kind": "padding", "token": token, "inputs": inputs, "targets": seen}
-        return {"told": token}, (
-            Finding(obs.step, name, share, self.threshold, message, since, evidence),
-        )
+        state = {"token": token, "saves": saves, "since": since, "seen": seen}
+        if saves < (2 * self.saves if few else self.saves) or seen < self.samples:
+            return state, ()
+        if few and obs.step - since < self.min_steps:
+            return state, ()
+        return {"told": token}, (self._finding(obs, state, (share, inputs), few=few),)
+
+    def _finding(
+        self, obs: Observation, state: Json, shares: tuple[float, float], *, few: bool
+    ) -> Finding:
+        token, (share, inputs) = state["token"], shares
+        why = "padding is counted in the loss"
+        if few:
+            why = "the other tokens are too few to be learned: does the vocabulary fit the text?"
+        made_up = f"{share:.0%} of the targets and {inputs:.0%} of the inputs"
+        message = f"token {token} makes up {made_up}: {why}"
+        evidence = {"kind": "vocabulary" if few else "padding", "token": token, "inputs": inputs,
+                    "targets": state["seen"]}  # fmt: skip
+        limit = self.threshold_few if few else self.threshold
+        name = next(iter(_batch.labels(obs)))
+        return Finding(obs.step, name, share, limit, message, state["since"], evidence,
+                       _VOCABULARY if few else ())  # fmt: skip
 
 
 def _top(
     targets: Mapping[int, int], inputs: Mapping[int, int], ratio: float
 ) -> tuple[int, float, float]:
     """Commonest target, its shares of targets and inputs; (-1, 0, 0) if none stands out."""
-    if len(targets) < _ALPHABET:
-        return -1, 0.0, 0.0
     (second, _), (most, token) = sorted((n, t) for t, n in targets.items())[-2:]
     if most < ratio * second:
         return -1, 0.0, 0.0
     return token, most / sum(targets.values()), inputs.get(token, 0) / sum(inputs.values())
+
+
+def _says_nothing_else(obs: Observation, name: str, token: int) -> bool:
+    """Say whether a model has learned no more than how frequent tokens are."""
+    right, loss = _batch.beside(obs, name, _batch.CORRECT), main_loss(obs)
+    if right is None or loss is None or any(n > 0 for t, n in right.items() if t != token):
+        return False
+    counts = [n for n in obs.labels[name].values() if n > 0]
+    total = sum(counts)
+    entropy = -sum(n / total * math.log(n / total) for n in counts)
+    return loss[1] >= _NOTHING_MORE * entropy > 0
 
 
 def _left_out(obs: Observation) -> bool:
