@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainwarden.model import TRAIN, FloatArray, IntArray, Layout, Observation
 from trainwarden.rules._facts import functions, grouped, single
-from trainwarden.rules._selection import here, once
+from trainwarden.rules._selection import once
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
 
@@ -310,7 +310,7 @@ def reaching(obs: Observation, name: str) -> float | None:
 
 def rows_of(obs: Observation, collection: str) -> IntArray:
     """Rows of a collection that this observation captured."""
-    return here(obs, obs.layout.rows(collection))
+    return obs.captured(collection)
 
 
 def column_of(obs: Observation, rows: IntArray, statistic: str) -> FloatArray:

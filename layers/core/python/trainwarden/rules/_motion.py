@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from trainwarden.model import TRAIN, FloatArray, IntArray, Observation
-from trainwarden.rules._selection import clean, gathered, here, squares, weight_matrices
+from trainwarden.rules._selection import clean, gathered, squares, weight_matrices
 from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import STATISTICS
 
@@ -37,7 +37,7 @@ def update_ratios(obs: Observation) -> FloatArray:
 
 
 def _update_ratios(obs: Observation) -> FloatArray:
-    rows = here(obs, weight_matrices(obs.layout))
+    rows = obs.among(weight_matrices(obs.layout))
     before = obs.stats[:, _BEFORE][rows]
     with np.errstate(all="ignore"):
         found: FloatArray = np.sqrt(obs.stats[:, _SQUARE][rows] / before)
@@ -47,7 +47,7 @@ def _update_ratios(obs: Observation) -> FloatArray:
 
 def violent(obs: Observation, ratio: float) -> bool:
     """Say whether any weight matrix may have moved by ``ratio`` of its size; cheap."""
-    rows, stats = here(obs, weight_matrices(obs.layout)), obs.stats
+    rows, stats = obs.among(weight_matrices(obs.layout)), obs.stats
     least = 0.99 * ratio * ratio
     calm = np.count_nonzero(stats[:, _SQUARE][rows] < least * stats[:, _BEFORE][rows])
     return bool(calm < rows.size)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from trainwarden.model import IntArray, Layout, Observation
-from trainwarden.rules._selection import here, once
+from trainwarden.rules._selection import once
 from trainwarden.stats.catalog import INDEX
 
 _MIN, _MAX = INDEX["min"], INDEX["max"]
@@ -57,7 +57,7 @@ def output_activation(obs: Observation) -> Bounded | None:
     It lies behind all weights, and its smallest and largest element are those of an output: what
     is scaled or shifted after it is not bounded by it.
     """
-    rows = here(obs, once(obs.layout, "last activations", _last))
+    rows = obs.among(once(obs.layout, "last activations", _last))
     if not rows.size:
         return None
     row = int(rows[-1])

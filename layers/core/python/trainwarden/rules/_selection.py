@@ -90,11 +90,6 @@ def _gradient_of(layout: Layout) -> IntArray:
     return np.array([row_of.get(f"gradient/{name}", -1) for name in layout.names], dtype=np.int64)
 
 
-def here(obs: Observation, rows: IntArray) -> IntArray:
-    """Those of ``rows`` that this observation captured, in the same order; not to be written."""
-    return obs.among(rows)
-
-
 def clean(obs: Observation) -> bool:
     """Say whether no element of any captured tensor is NaN or infinite, once for all rules."""
     known: bool | None = obs.memo.get("clean")

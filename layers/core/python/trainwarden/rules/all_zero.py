@@ -35,9 +35,7 @@ import numpy as np
 from trainwarden.model import (
     TRAIN,
     Finding,
-    IntArray,
     Json,
-    Layout,
     Need,
     Observation,
     RuleMeta,
@@ -47,7 +45,7 @@ from trainwarden.model import (
 from trainwarden.rules._facts import skipped
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import gathered, gradient_matrices, here, matching, once
+from trainwarden.rules._selection import gathered, gradient_matrices, matching
 from trainwarden.stats.catalog import INDEX
 
 GRADIENT = Need("gradients", "zero_fraction")
@@ -133,7 +131,7 @@ class AllZero(CheckedRule[Json]):
         """SageMaker's meaning: any tensor at the threshold, once until it recovers."""
         limit = _PERCENT if self.threshold is None else self.threshold
         chosen = self.collection_names or (() if self.tensor_regex else ("gradients",))
-        rows = here(obs, matching(obs.layout, chosen, self.tensor_regex))
+        rows = obs.among(matching(obs.layout, chosen, self.tensor_regex))
         stats = obs.stats[rows]
         shares = _PERCENT * stats[:, _ZERO] / np.maximum(stats[:, 0], 1.0)
         ill = np.flatnonzero((shares >= limit) & (stats[:, 0] > 0))
@@ -152,7 +150,7 @@ class AllZero(CheckedRule[Json]):
 
 def _gradients(obs: Observation) -> list[int]:
     """Rows of matrices in the middle whose gradient is 0 while that of most others is not."""
-    rows = here(obs, gradient_matrices(obs.layout))
+    rows = obs.among(gradient_matrices(obs.layout))
     if not rows.size:
         return []
     stats = gathered(obs, rows)
@@ -164,7 +162,7 @@ def _gradients(obs: Observation) -> list[int]:
 
 
 def _activations(obs: Observation) -> list[int]:
-    rows = here(obs, once(obs.layout, "activation rows", _activation_rows))
+    rows = obs.captured("activations")
     if not rows.size:
         return []
     stats = gathered(obs, rows)
@@ -174,7 +172,3 @@ def _activations(obs: Observation) -> list[int]:
     zero &= np.isnan(stats[:, _CHANNELS])
     found: list[int] = rows[zero].tolist()
     return found
-
-
-def _activation_rows(layout: Layout) -> IntArray:
-    return layout.rows("activations")

@@ -15,7 +15,10 @@ what the labels are about, cannot be learned from: only how often each label is 
   gives the same batch. Training on the whole data set in each step is no such case;
 * ``constant_features``, ``duplicated_features``, ``correlated_features`` (|r| > 0.999; info): of a
   table of 4 to 256 columns and 20 samples a column, 1,000 at least, over half never change or equal
-  another column, or two are one, and the loss has not fallen by ``learning``.
+  another column, or two are one, and the loss has not fallen by ``learning``;
+* ``nothing_but_copies``: of such a table, of 8 samples a column and 256 at least, nine columns of
+  ten never change or equal another column, one in five or more are such copies, and the loss has
+  not fallen by three times ``learning``.
 
 **Remedy.** Look at one batch as the model gets it. Drop or impute missing values before training;
 check joins, file paths, transforms, and that __getitem__ uses its index.
@@ -39,6 +42,7 @@ import numpy as np
 
 from trainwarden.model import (
     EVAL,
+    TRAIN,
     Finding,
     Json,
     Need,
@@ -61,6 +65,7 @@ _ALIKE = 0.95  # share of samples that equal another
 _SMALL_BATCH, _MORE, _WORSE, _HALVED = 64, 2.0, 1.5, 0.5
 _COLUMNS, _EACH, _ROWS = (4, 256), 20, 1000
 _MOST, _ONE = 0.5, 0.999
+_NEARLY_ALL, _COPIES, _FEWER_EACH, _FEWER_ROWS, _SOME_FALL = 0.9, 0.2, 8, 256, 3.0
 _SURE_SAVES = 8  # saved steps with the same batch
 _STEPS = 50  # before a run may be said not to learn
 
@@ -100,14 +105,14 @@ class BadInput(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """The row of an input at a training step."""
-        return _batch.trains(obs) and obs.captured("inputs").size > 0
+        return obs.mode is TRAIN and obs.captured("inputs").size > 0
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge the inputs of one step, or what a validation pass says of them."""
         if obs.mode is EVAL:
             finding = None if "constant_input" in state["told"] else self._repeated(state, obs)
             return _told(state, finding)
-        if not _batch.trains(obs):
+        if obs.mode is not TRAIN:
             return state, ()
         state, found = _told(state, self._non_finite(state, obs))
         row = obs.layout.row_of.get("input/0", -1)
@@ -192,24 +197,38 @@ class BadInput(CheckedRule[Json]):
         times, since = float(state["same"] + 1), state["loss"]["at"]
         return Finding(obs.step, "", times, float(_SURE_SAVES), message, since, evidence)
 
+    def _trouble(
+        self, state: Json, facts: Facts, wide: float, seen: float
+    ) -> tuple[str, float, float]:
+        """Kind of trouble with columns, its measure and limit; an empty kind if there is none."""
+        copies = fact(facts, "duplicated_features") / wide
+        empty = (fact(facts, "constant_features") / wide) + copies
+        fall = _progress.fall(state["loss"])
+        if seen >= max(_ROWS, _EACH * wide) and fall < self.learning:
+            return _columns(facts, wide)
+        if seen >= max(_FEWER_ROWS, _FEWER_EACH * wide) and fall < _SOME_FALL * self.learning:
+            if empty >= _NEARLY_ALL and copies >= _COPIES:
+                return "nothing_but_copies", empty, _NEARLY_ALL
+        return "", 0.0, 0.0
+
     def _columns(self, state: Json, obs: Observation) -> Finding | None:
         facts = _batch.inputs(obs).get("input/0", {})
         row = obs.layout.row_of["input/0"]
         wide, seen = fact(facts, "features"), fact(facts, "seen")
         table = len(obs.layout.tensors[row].shape) == 1 and _COLUMNS[0] <= wide <= _COLUMNS[1]
-        if not table or "columns" in state["told"] or not seen >= max(_ROWS, _EACH * wide):
+        if not table or "columns" in state["told"] or obs.step < _STEPS:
             return None
-        if obs.step < _STEPS or not _progress.fall(state["loss"]) < self.learning:
-            return None
-        kind, share, limit = _columns(facts, wide)
+        kind, share, limit = self._trouble(state, facts, wide, seen)
         if not kind:
             return None
         what = {
+            "nothing_but_copies": f"{share:.0%} of the {wide:.0f} columns of input/0 never change "
+            "or are copies of others",
             "constant_features": f"{share:.0%} of the {wide:.0f} columns of input/0 never change",
             "duplicated_features": f"{share:.0%} of the {wide:.0f} columns of input/0 are copies",
             "correlated_features": f"two columns of input/0 correlate with |r| = {share:.6g}",
         }[kind]
-        message = f"{what} in {seen:.0f} samples, and the run does not learn"
+        message = f"{what} in {seen:.0f} samples, and the run hardly learns"
         evidence, since = {"kind": kind, "columns": wide, "samples": seen}, state["loss"]["at"]
         hint = Severity.INFO if kind == "correlated_features" else None  # it does little harm
         return Finding(
@@ -228,7 +247,7 @@ def _told(state: Json, finding: Finding | None) -> tuple[Json, Sequence[Finding]
     if finding is None:
         return state, ()
     kind = finding.evidence["kind"]
-    word = "columns" if kind.endswith("features") else kind
+    word = "columns" if kind.endswith(("features", "copies")) else kind
     return {**state, "told": [*state["told"], word]}, (finding,)
 
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import TRAIN, Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import Facts, fact
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
@@ -74,11 +74,11 @@ class CheckInputImages(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Facts of an image input at a training step."""
-        return _batch.trains(obs) and bool(self._images(obs))
+        return obs.mode is TRAIN and bool(self._images(obs))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge each image input until it was told."""
-        if not _batch.trains(obs) or "batch" not in obs.scalars:
+        if obs.mode is not TRAIN or "batch" not in obs.scalars:
             return state, ()
         seen, told, found = dict(state["seen"]), list(state["told"]), []
         for name, facts in self._images(obs).items():

@@ -43,7 +43,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import TRAIN, Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import fact
 from trainwarden.rules._facts import several_optimizers
@@ -93,11 +93,11 @@ class DataOrder(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Labels of a training step."""
-        return _batch.trains(obs) and (bool(_batch.labels(obs)) or _targets(obs) is not None)
+        return obs.mode is TRAIN and (bool(_batch.labels(obs)) or _targets(obs) is not None)
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge one label tensor: the first by name."""
-        if state == {} or not _batch.trains(obs):
+        if state == {} or obs.mode is not TRAIN:
             return state, ()
         if state["saves"] >= _STEPS or several_optimizers(obs):
             return {}, ()

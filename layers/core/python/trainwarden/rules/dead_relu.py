@@ -49,7 +49,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import here, matching
+from trainwarden.rules._selection import matching
 from trainwarden.stats.catalog import INDEX
 
 _NAN, _CHANNELS, _DEAD = (INDEX[c] for c in ("n_nan", "ch_n", "ch_dead"))
@@ -127,7 +127,7 @@ class DeadRelu(CheckedRule[Json]):
 
     def _suspects(self, obs: Observation) -> list[str]:
         """Layers in which too many channels are inactive at this very step."""
-        rows = here(obs, obs.layout.rows("activations"))
+        rows = obs.captured("activations")
         if self.threshold_inactivity > 0:  # whatever collection it was recorded in
             known = obs.layout.row_of
             rows = np.array([known[n] for n in obs.channels if n in known], dtype=np.int64)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import TRAIN, Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import fact
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
@@ -68,11 +68,11 @@ class DistributionShift(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """The shift of an input at a training step."""
-        return _batch.trains(obs) and _shift(obs) is not None
+        return obs.mode is TRAIN and _shift(obs) is not None
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Hold this step's shift against those before."""
-        if state == {} or not _batch.trains(obs) or "batch" not in obs.scalars:
+        if state == {} or obs.mode is not TRAIN or "batch" not in obs.scalars:
             return state, ()
         shift, loss = _shift(obs), main_loss(obs)
         if shift is None or loss is None:

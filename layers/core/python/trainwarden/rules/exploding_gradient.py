@@ -63,7 +63,7 @@ from trainwarden.rules._motion import (
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
-from trainwarden.rules._selection import gradient_matrices, here, measured
+from trainwarden.rules._selection import gradient_matrices, measured
 
 GRADIENT = Need("gradients", "l2")
 _BASE, _LAST = 5, 3  # norms kept from the start and from the end
@@ -97,7 +97,8 @@ class ExplodingGradient(CheckedRule[Json]):
         ),
         "capture the collection gradients; trainwarden.watch() does so by default",
         explains=("ExplodingTensor", "LossSpike", "LossNotDecreasing", "TensorVariance",
-                  "UnchangedTensor", "DeadRelu"),
+                  "UnchangedTensor", "DeadRelu", "InitialLoss", "SaturatedActivation",
+                  "GradientClipping", "WeightUpdateRatio"),
     )  # fmt: skip
 
     growth: float = param(
@@ -209,7 +210,7 @@ class ExplodingGradient(CheckedRule[Json]):
         return [Finding(obs.step, "", value, held, message, since, evidence, confidence=0.9)]
 
     def _depth(self, state: Json, obs: Observation) -> tuple[int, Finding | None]:
-        rows = here(obs, gradient_matrices(obs.layout))
+        rows = obs.among(gradient_matrices(obs.layout))
         if rows.size < _MIN_LAYERS:
             return state["depth"], None
         first, last = ends(obs, rows)

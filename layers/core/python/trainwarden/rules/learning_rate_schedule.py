@@ -116,7 +116,13 @@ class LearningRateSchedule(CheckedRule[Json]):
             "Warm up, and end the schedule where the run ends.",
         ),
         "pass the optimizer and loss_fn to watch()",
-        ("LossNotDecreasing", "LossSpike", "UnchangedTensor", "LearningRateTooLow"),
+        (
+            "LossNotDecreasing",
+            "LossSpike",
+            "UnchangedTensor",
+            "LearningRateTooLow",
+            "LearningRateTooHigh",
+        ),
     )
 
     min_rate: float = param(

@@ -88,8 +88,9 @@ class LearningRateTooHigh(CheckedRule[Json]):
             "Clip gradients by norm.",
         ),
         "capture the collections weights and losses; trainwarden.watch() does so by default",
-        explains=("DeadRelu", "ExplodingTensor", "LossSpike", "LossNotDecreasing",
-                  "TensorVariance", "UnchangedTensor", "SaturatedActivation", "AllZero"),
+        explains=("DeadRelu", "ExplodingGradient", "ExplodingTensor", "LossSpike",
+                  "LossNotDecreasing", "TensorVariance", "UnchangedTensor", "SaturatedActivation",
+                  "AllZero", "GradientClipping", "WeightUpdateRatio"),
     )  # fmt: skip
 
     max_ratio: float = param(0.2, "Update over weight that is violent.", bounds=Bounds(gt=0))

@@ -53,7 +53,7 @@ from trainwarden.rules._facts import rounded, several_optimizers, skipped
 from trainwarden.rules._motion import bad_loss, learning_rate, trains, update_ratios
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
-from trainwarden.rules._selection import gradient_matrices, here, weight_matrices
+from trainwarden.rules._selection import gradient_matrices, weight_matrices
 from trainwarden.stats.derived import STATISTICS
 
 UPDATE = Need("weights", "update_ratio")
@@ -189,7 +189,7 @@ def _near_chance(obs: Observation, loss: float, chance: float) -> bool | str:
 
 
 def _vanished(obs: Observation) -> bool:
-    rows = here(obs, gradient_matrices(obs.layout))
+    rows = obs.among(gradient_matrices(obs.layout))
     if not rows.size:
         return False
     values = STATISTICS["abs_mean"].compute(obs.stats[rows])

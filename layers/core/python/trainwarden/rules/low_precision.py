@@ -65,7 +65,6 @@ from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import (
     gradient_matrices,
     gradient_of,
-    here,
     once,
     weight_matrices,
 )
@@ -192,7 +191,7 @@ class LowPrecision(CheckedRule[Json]):
         return _finding(obs, "adam_eps", name, (eps, _EPS), message)
 
     def _overflow(self, count: int, obs: Observation) -> tuple[int, Finding | None]:
-        rows = here(obs, once(obs.layout, "fp16 activations", _fp16_activations))
+        rows = obs.among(once(obs.layout, "fp16 activations", _fp16_activations))
         infinite = rows[(obs.stats[rows, 2:4] > 0).any(axis=1)]
         weights = obs.captured("weights")
         sound = bool(weights.size) and not obs.stats[weights, 1:4].any()
@@ -210,7 +209,7 @@ class LowPrecision(CheckedRule[Json]):
         return count + 1, _finding(obs, "fp16_overflow", name, (share, 0.0), message)
 
     def _underflow(self, state: Json, obs: Observation) -> tuple[int, Finding | None]:
-        rows = here(obs, gradient_matrices(obs.layout))
+        rows = obs.among(gradient_matrices(obs.layout))
         scaled = obs.scalars.get("optimizer", {}).get("loss_scale", 0.0) > 1
         if scaled or not rows.size or not once(obs.layout, "fp16", _computes_in_fp16):
             return 0, None
@@ -237,7 +236,7 @@ class LowPrecision(CheckedRule[Json]):
     def _swallowed(
         self, state: Json, obs: Observation, gap: int
     ) -> tuple[int, int, Finding | None]:
-        rows = here(obs, once(obs.layout, "low matrices", _low_matrices))
+        rows = obs.among(once(obs.layout, "low matrices", _low_matrices))
         asked, moved = _asked_and_moved(obs, rows, gap)
         known, far = asked > 0, math.sqrt(gap)  # steps in one direction go sqrt(gap) times as far
         count, since = state["swallowed"], state["since"]

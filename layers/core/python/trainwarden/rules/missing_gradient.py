@@ -59,7 +59,7 @@ from trainwarden.model import (
 from trainwarden.rules._facts import functions, loop, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import gradient_of, here, once
+from trainwarden.rules._selection import gradient_of, once
 from trainwarden.stats.catalog import INDEX
 
 _N, _MIN, _MAX, _SHIFT, _D, _D2 = (
@@ -180,7 +180,7 @@ class MissingGradient(CheckedRule[Json]):
         if own >= 1 and bare >= held - foreign >= 1:
             yield "no_gradient", (none, "")
             return
-        rows = here(obs, _executed(obs.layout))
+        rows = obs.among(_executed(obs.layout))
         missing = _without_gradient(obs, rows)
         count = int(np.count_nonzero(missing))
         if not 0 < count < rows.size or count > bare:

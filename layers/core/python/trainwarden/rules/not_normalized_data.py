@@ -52,7 +52,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-from trainwarden.model import Finding, Json, Need, Observation, RuleMeta, Severity, Tier
+from trainwarden.model import TRAIN, Finding, Json, Need, Observation, RuleMeta, Severity, Tier
 from trainwarden.rules import _batch, _progress
 from trainwarden.rules._batch import Facts, fact
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
@@ -110,11 +110,11 @@ class NotNormalizedData(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Facts of a float input at a training step."""
-        return _batch.trains(obs) and bool(_batch.inputs(obs))
+        return obs.mode is TRAIN and bool(_batch.inputs(obs))
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge every input that has not been told yet, while the run is young."""
-        if state == {} or not _batch.trains(obs) or "batch" not in obs.scalars:
+        if state == {} or obs.mode is not TRAIN or "batch" not in obs.scalars:
             return state, ()
         if self.threshold_mean is not None or self.threshold_samples is not None:
             return self._plain(state, obs)

@@ -59,7 +59,7 @@ from trainwarden.model import (
 from trainwarden.rules._facts import fact, learning_rates, loop, skipped, suspicions
 from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._selection import gradient_of, here, weight_matrices
+from trainwarden.rules._selection import gradient_of, weight_matrices
 from trainwarden.stats.catalog import INDEX
 
 _CHANGE, _MIN, _MAX, _ABS = (INDEX[c] for c in ("u_maxabs", "min", "max", "sum_abs"))
@@ -257,7 +257,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
 
 
 def _weights(obs: Observation) -> _Weights:
-    rows = here(obs, weight_matrices(obs.layout))
+    rows = obs.among(weight_matrices(obs.layout))
     change, moved = changes(obs, rows)
     return _Weights(obs, rows, change, moved > 0)
 

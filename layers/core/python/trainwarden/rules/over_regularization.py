@@ -50,7 +50,7 @@ from trainwarden.model import (
 from trainwarden.rules._facts import fact, functions, rounded, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
-from trainwarden.rules._selection import clean, here, squares, weight_matrices
+from trainwarden.rules._selection import clean, squares, weight_matrices
 
 _KEPT = 5  # losses in each median
 _GUESS, _CONSTANT, _FALL = 0.9, 0.2, 0.1
@@ -185,7 +185,7 @@ class OverRegularization(CheckedRule[Json]):
 
 def _size(obs: Observation) -> float:
     """L2 norm of all trainable matrices; NaN if it is not known, or some are not finite."""
-    rows = here(obs, weight_matrices(obs.layout))
+    rows = obs.among(weight_matrices(obs.layout))
     if not rows.size or not (clean(obs) or not obs.stats[rows, 1:4].any()):
         return math.nan
     total = float(squares(obs)[rows].sum())

@@ -69,7 +69,6 @@ from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
 from trainwarden.rules._selection import (
     gradient_matrices,
-    here,
     matching,
     once,
     weight_matrices,
@@ -114,7 +113,7 @@ class PoorWeightInitialization(CheckedRule[Json]):
         "capture the collection weights from the first step; trainwarden.watch() does so",
         explains=("VanishingGradient", "DeadRelu", "UnchangedTensor", "LossNotDecreasing",
                   "InitialLoss", "AllZero", "TensorVariance", "LearningRateTooLow",
-                  "ExplodingGradient", "SaturatedActivation"),
+                  "LearningRateTooHigh", "ExplodingGradient", "SaturatedActivation"),
         sagemaker={"threshold": 10.0, "distribution_range": 0.001, "patience": 5, "steps": 10},
     )  # fmt: skip
 
@@ -151,7 +150,7 @@ class PoorWeightInitialization(CheckedRule[Json]):
             return state, ()
         if self.threshold is not None:
             return self._sagemaker(state, obs)
-        rows = here(obs, once(obs.layout, "initialised matrices", _matrices))
+        rows = obs.among(once(obs.layout, "initialised matrices", _matrices))
         if state["at"] < 0:
             if not rows.size:
                 return state, ()
@@ -260,7 +259,7 @@ class PoorWeightInitialization(CheckedRule[Json]):
     def _spread(self, obs: Observation) -> Finding | None:
         patterns = self.activation_inputs_regex
         chosen = ("activations",) if not patterns else ()
-        rows = here(obs, matching(obs.layout, chosen, patterns))
+        rows = obs.among(matching(obs.layout, chosen, patterns))
         variances = STATISTICS["variance"].compute(obs.stats[rows])
         known = np.isfinite(variances) & (variances > 0)
         limit = self.threshold or math.inf
@@ -317,7 +316,7 @@ def _high(obs: Observation) -> bool | None:
 
 
 def _no_gradient(obs: Observation) -> bool:
-    rows = here(obs, gradient_matrices(obs.layout))
+    rows = obs.among(gradient_matrices(obs.layout))
     if not rows.size:
         return False
     stats = obs.stats[rows]

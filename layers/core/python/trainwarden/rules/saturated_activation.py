@@ -63,7 +63,7 @@ from trainwarden.rules._facts import rounded, several_optimizers
 from trainwarden.rules._motion import gradient_norm
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import here, matching, once, weight_matrices
+from trainwarden.rules._selection import matching, once, weight_matrices
 from trainwarden.stats.catalog import INDEX
 
 SATURATED = Need("activations", "saturated_fraction")
@@ -124,7 +124,7 @@ class SaturatedActivation(CheckedRule[Json]):
         return obs.mode is TRAIN and obs.captured("activations").size > 0
 
     def _rows(self, obs: Observation) -> IntArray:
-        rows = here(obs, once(obs.layout, "saturating layers", _saturating))
+        rows = obs.among(once(obs.layout, "saturating layers", _saturating))
         if self.tensor_regex and rows.size:
             rows = rows[np.isin(rows, matching(obs.layout, (), self.tensor_regex))]
         return rows

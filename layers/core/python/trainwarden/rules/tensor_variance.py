@@ -56,7 +56,6 @@ from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import (
     gathered,
-    here,
     matching,
     measured,
     once,
@@ -139,7 +138,7 @@ class TensorVariance(CheckedRule[Json]):
         if self.max_threshold is not None or self.min_threshold is not None:
             return self._sagemaker(state, obs)
         rows = once(obs.layout, "followed matrices", _followed)
-        there = obs.mode is TRAIN and 0 < rows.size == here(obs, rows).size
+        there = obs.mode is TRAIN and 0 < rows.size == obs.among(rows).size
         if state["told"] or not there or bad_loss(obs):
             return state, ()
         state = {**state, "loss": follow(state["loss"], obs)}
@@ -200,7 +199,7 @@ class TensorVariance(CheckedRule[Json]):
     def _sagemaker(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """SageMaker's meaning: any tensor beyond the limits, once until it is back."""
         chosen = self.collection_names or (() if self.tensor_regex else ("weights",))
-        rows = here(obs, matching(obs.layout, chosen, self.tensor_regex))
+        rows = obs.among(matching(obs.layout, chosen, self.tensor_regex))
         values = STATISTICS["variance"].compute(obs.stats[rows])
         top = math.inf if self.max_threshold is None else self.max_threshold
         low = -math.inf if self.min_threshold is None else self.min_threshold

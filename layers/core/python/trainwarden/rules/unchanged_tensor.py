@@ -65,7 +65,7 @@ from trainwarden.rules._facts import skipped
 from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import gradient_of, here, matching, once, weight_matrices
+from trainwarden.rules._selection import gradient_of, matching, once, weight_matrices
 from trainwarden.stats.catalog import INDEX
 
 UPDATE = Need("weights", "update_max")
@@ -135,7 +135,7 @@ class UnchangedTensor(CheckedRule[Json]):
         rate = float(obs.scalars.get("optimizer", {}).get("lr_0", math.nan))
         top = state["rate"] if math.isnan(rate) else max(state["rate"], rate)
         state = {**state, "loss": follow(state["loss"], obs), "rate": top, "passes": -1}
-        rows = here(obs, once(obs.layout, "trainable matrices", _trainable_matrices))
+        rows = obs.among(once(obs.layout, "trainable matrices", _trainable_matrices))
         if obs.mode is not TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
         change, moved = changes(obs, rows)
@@ -235,7 +235,7 @@ class UnchangedTensor(CheckedRule[Json]):
 
     def _allclose(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """SageMaker's meaning: unchanged over ``num_steps`` saved steps."""
-        rows = here(obs, matching(obs.layout, self.collection_names, self.tensor_regex))
+        rows = obs.among(matching(obs.layout, self.collection_names, self.tensor_regex))
         if not rows.size:
             return state, ()
         stats = obs.stats[rows]

@@ -56,7 +56,7 @@ from trainwarden.rules._facts import skipped
 from trainwarden.rules._motion import ends
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
-from trainwarden.rules._selection import gathered, gradient_matrices, here
+from trainwarden.rules._selection import gathered, gradient_matrices
 from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import column
 
@@ -118,7 +118,7 @@ class VanishingGradient(CheckedRule[Json]):
             return self._absolute(state, obs)
         loss = follow(state["loss"], obs)
         state = {**state, "loss": loss}
-        rows = here(obs, gradient_matrices(obs.layout))
+        rows = obs.among(gradient_matrices(obs.layout))
         if obs.mode is not TRAIN or rows.size < _MIN_LAYERS or skipped(obs):
             return state, ()
         at = state["at"] = obs.step if state["at"] < 0 else state["at"]

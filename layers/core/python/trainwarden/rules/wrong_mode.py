@@ -61,7 +61,7 @@ from trainwarden.model import (
 from trainwarden.rules._facts import fact, loop, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
-from trainwarden.rules._selection import here, once
+from trainwarden.rules._selection import once
 from trainwarden.stats.catalog import INDEX
 
 _MIN, _MAX, _CHANGE = INDEX["min"], INDEX["max"], INDEX["u_maxabs"]
@@ -264,7 +264,7 @@ def _all_statistics(layout: Layout) -> IntArray:
 
 def _untouched(obs: Observation) -> bool:
     """Say whether all running statistics are as they were made: means 0, variances 1."""
-    means, variances = (here(obs, rows) for rows in once(obs.layout, "running", _statistics))
+    means, variances = (obs.among(rows) for rows in once(obs.layout, "running", _statistics))
     if not means.size or not variances.size:
         return False
     ends = [obs.stats[means, _MIN], obs.stats[means, _MAX]]
@@ -274,5 +274,5 @@ def _untouched(obs: Observation) -> bool:
 
 def _stale(obs: Observation) -> bool:
     """Say whether all running statistics are where they were at the saved step before."""
-    rows = here(obs, once(obs.layout, "all running", _all_statistics))
+    rows = obs.among(once(obs.layout, "all running", _all_statistics))
     return bool(rows.size) and bool((obs.stats[rows, _CHANGE] == 0).all())
