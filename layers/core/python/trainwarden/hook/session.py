@@ -47,6 +47,21 @@ _MAX_TABLES = 256  # of one draft, before they are put together
 _MAX_SAID = 500  # messages remembered, so that each is said once
 
 
+class _Here:
+    """This process. Asking the system each time would cost as much as a whole unsaved step."""
+
+    pid = os.getpid()
+
+    @classmethod
+    def look(cls) -> None:
+        """A child was forked."""
+        cls.pid = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Here.look)
+
+
 def say(message: str) -> None:
     """Warn the user. Not through ``warnings``: with ``-W error`` those end a training."""
     logger.warning("trainwarden: %s", message)
@@ -232,13 +247,15 @@ class Session:
 
     def guarded(self, function: Callable[..., T], *arguments: Any) -> T | None:
         """Call ``function``; its errors never reach the training loop, unless strict."""
-        if self.pid != os.getpid():
-            return None
-        if self._lost is not None:
-            self._leave()
-        if not self.active:
+        if not self.active or self.pid != _Here.pid:
+            self._rest()
             return None
         return self._guard(function, *arguments)
+
+    def _rest(self) -> None:
+        """Take the hooks out if the upload gave up; a forked child leaves its copies alone."""
+        if self._lost is not None and self.pid == _Here.pid:
+            self._leave()
 
     def _guard(self, function: Callable[..., T], *arguments: Any) -> T | None:
         try:

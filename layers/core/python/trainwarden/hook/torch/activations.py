@@ -21,6 +21,7 @@ from trainwarden.hook.torch.batches import sample_of
 from trainwarden.hook.torch.callbacks import Callback
 from trainwarden.hook.torch.functions import BOUNDS, Bounds, Functions
 from trainwarden.hook.torch.modules import Modules, Named
+from trainwarden.hook.torch.order import Order
 from trainwarden.hook.torch.parameters import measure
 from trainwarden.hook.torch.views import View, dtype_name, tensors_in, view
 from trainwarden.model import Channels, Collection, TensorInfo
@@ -54,10 +55,9 @@ class Activations:
         self._has_conv1d = self._compiled = False
         self._compiled_roots: dict[str, bool] = {}
         self._compiled_walks = -1
-        self._paths: dict[int, str] = {}
         self._functions = Functions(session, self._given_to_function, self._computed_by_function)
         self._early = False
-        self.depths: dict[int, int] = {}
+        self.order = Order(session, self._entered)
 
     def attach(self, draft: Draft, prefix: str, *, everything: bool = False) -> None:
         """Put hooks on the modules of one root for its next forward pass.
@@ -76,12 +76,7 @@ class Activations:
             self._walks, self._targets = self._modules.walks, {}
         if prefix not in self._targets:
             self._targets[prefix] = self._find(modules)
-        if not any(id(module) in self.depths for _, module in modules):
-            entered = Callback(self._session, self._entered)
-            self._paths.update((id(module), path) for path, module in modules)
-            for path, module in self._open(modules):
-                if module._parameters or self._is_target(path, module):  # noqa: SLF001 - only its own
-                    self._handles.append(entered.hang(module.register_forward_pre_hook))
+        self._learn(prefix, modules, training=True)
         for module, computed, given in self._targets[prefix]:
             self._handles.append(computed.hang(module.register_forward_hook))
             if self._early and given is not None:
@@ -92,6 +87,20 @@ class Activations:
         by_function = Collection.ACTIVATIONS in options.collections and not self._compiled
         if by_function and options.activation_modules is None:
             self._functions.start(prefix)
+
+    def learn(self, prefix: str) -> None:
+        """Learn the order of the modules in a pass that may be of training."""
+        self._learn(prefix, self._modules.below(prefix), training=False)
+
+    def _learn(self, prefix: str, modules: Named, *, training: bool) -> None:
+        def chosen() -> Named:
+            return [
+                (path, module)
+                for path, module in self._open(modules)
+                if module._parameters or self._is_target(path, module)  # noqa: SLF001 - only its own
+            ]
+
+        self._handles.extend(self.order.hang(prefix, modules, chosen, training=training))
 
     def detach(self) -> None:
         """Take all hooks out."""
@@ -155,10 +164,8 @@ class Activations:
         known = type(module).__module__ == "torch.nn.modules.activation"
         return known and not isinstance(module, _NOT_FUNCTIONS)
 
-    def _entered(self, module: nn.Module, _args: Any) -> None:
-        """Learn the forward order: ``TensorInfo.depth``."""
-        self.depths.setdefault(id(module), len(self.depths))
-        self._functions.after = self._paths.get(id(module), "")
+    def _entered(self, path: str) -> None:
+        self._functions.after = path
 
     def _computed(self, path: str, module: nn.Module, _args: Any, output: Any) -> None:
         call = self._calls[id(module)] = self._calls.get(id(module), -1) + 1
@@ -171,7 +178,7 @@ class Activations:
             dtype=dtype_name(output.dtype),
             module=path,
             kind=type(module).__name__,
-            depth=self.depths.get(id(module), -1),
+            depth=self.order.depths.get(id(module), -1),
         )
         self._add(info, output, _bounds(module), relu_like=isinstance(module, _RELU_LIKE))
 
@@ -194,7 +201,7 @@ class Activations:
             dtype=dtype_name(tensor.dtype),
             module=path,
             kind="" if module is None else type(module).__name__,
-            depth=self.depths.get(id(module), -1),
+            depth=self.order.depths.get(id(module), -1),
         )
         self._add(info, tensor, None, relu_like=False)
 
@@ -213,7 +220,7 @@ class Activations:
                 shape=tuple(output.shape[1:]),
                 dtype=dtype_name(output.dtype),
                 kind=kind,
-                depth=len(self.depths) if self.depths else -1,  # behind what was entered so far
+                depth=len(self.order.depths) or -1,  # behind what was entered so far
             )
             self._add(info, output, bounds, relu_like=kind in {"ReLU", "ReLU6"})
 
@@ -228,7 +235,7 @@ class Activations:
                     dtype=dtype_name(tensor.dtype),
                     module=path,
                     kind=type(module).__name__,
-                    depth=self.depths.get(id(module), -1),
+                    depth=self.order.depths.get(id(module), -1),
                 )
                 self._add(info, tensor, None, relu_like=False)
 

@@ -16,13 +16,18 @@ from trainwarden.hook.session import Session
 _MARK = "_trainwarden_patch"
 _INERT = contextlib.nullcontext().__exit__  # takes anything, does nothing, returns None
 _FAKE = getattr(getattr(torch._C, "_TorchDispatchModeKey", None), "FAKE", None)  # noqa: SLF001 - no public name
+# Asked at every step: the public ones take three times as long.
+_compiling, _tracing = torch.compiler.is_compiling, torch._C._is_tracing  # noqa: SLF001 - see above
+_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)  # noqa: SLF001 - see above
 
 
 def no_training() -> bool:
     """Say whether a graph is being made: nothing that runs now has values."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+    if _compiling() or _tracing():
         return True
-    return _FAKE is not None and torch._C._get_dispatch_mode(_FAKE) is not None  # noqa: SLF001 - no public name
+    if not _modes() or _FAKE is None:
+        return False
+    return torch._C._get_dispatch_mode(_FAKE) is not None  # noqa: SLF001 - no public name
 
 
 class Callback:
@@ -112,15 +117,15 @@ class Patch:
 
     def install(self) -> None:
         """Put the wrapper in place; nothing happens if it is."""
-        if self._on:
+        top = getattr(self._owner, self._name)
+        if self._on and top is self._wrapper:
             return
         self._on = True
         _INSTALLED.add(self)
-        top = getattr(self._owner, self._name)
         if self._wrapper is not None and self._wrapper in _chain(top):
             return
         if self._spare is not None and self._original is top:
-            # ``cross_entropy(model(x), y)`` takes hold of the wrapper before the forward pass.
+            # Who took hold of the wrapper before it was taken out calls it still.
             self._wrapper, self._spare = self._spare, None
             setattr(self._owner, self._name, self._wrapper)
             return
@@ -153,6 +158,13 @@ _INSTALLED = weakref.WeakSet[Patch]()
 def _patch_of(function: Any) -> Patch | None:
     found = getattr(function, _MARK, None)
     return found if isinstance(found, Patch) else None
+
+
+def unpatched(function: Any) -> Any:
+    """Return what a function was before ours were put in its place."""
+    while (patch := _patch_of(function)) is not None:
+        function = patch._original  # noqa: SLF001 - of this module
+    return function
 
 
 def _chain(function: Any) -> Iterator[Any]:

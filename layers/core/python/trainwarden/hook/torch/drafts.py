@@ -39,12 +39,16 @@ class Drafts:
         self._wrote = False
         self._carried: dict[tuple[str, str], Any] = {}
 
-    def open(self, step: int, *, anyway: bool = False) -> bool:
-        """Begin the draft of ``step`` if it is saved, or ``anyway``; True if so."""
-        self.tally, self.draft = Tally(), None
-        schedule = self._session.options.schedule
-        if schedule.saves(step) or (anyway and schedule.covers(step)):
-            self.draft = self._session.draft(step, Mode.TRAIN, step)
+    @property
+    def idle(self) -> bool:
+        """True if nothing is saved of what goes on, and nothing waits."""
+        return self.draft is None and self._pending is None and self.evaluation is None
+
+    def open(self, step: int, *, saved: bool = True) -> bool:
+        """Begin the draft of ``step`` if it is ``saved`` and may be; True if so."""
+        self.draft = None
+        if saved and self._session.options.schedule.covers(step):
+            self.draft, self.tally = self._session.draft(step, Mode.TRAIN, step), Tally()
         return self.draft is not None
 
     def complete(self) -> None:

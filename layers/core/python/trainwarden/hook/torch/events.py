@@ -63,7 +63,7 @@ class Events:
         now = now or loss is not None
         self.window.follow(self._step if now else self._step + 1)
         if now and self._drafts.draft is None:
-            self._drafts.open(self._step, anyway=True)
+            self._drafts.open(self._step)
             if loss is None:
                 self._drafts.tally.losses |= self.watch.known(LOSS)
         if loss is not None and not math.isfinite(value):

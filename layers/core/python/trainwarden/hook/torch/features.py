@@ -1,4 +1,4 @@
-"""Samples of inputs and outputs for the facts about batches."""
+"""A batch's inputs, outputs and labels: their rows, and samples of them for the facts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.views import view
 from trainwarden.model import Collection, FloatArray
@@ -27,7 +28,7 @@ _OPAQUE = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
 
 class Batches:
-    """Facts about the inputs and outputs of each watched model.
+    """Rows and facts of the inputs and outputs of each watched model.
 
     Args:
         session: Names what is wanted.
@@ -40,10 +41,23 @@ class Batches:
         self._convolves: dict[str, bool] = {}
         self._wanted = Collection.BATCH in session.options.collections
 
-    def inputs(
-        self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor], *, data: bool = True
+    def inputs(self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor]) -> None:
+        """Look at what a model is given in training."""
+        name = f"{prefix}.input".strip(".")
+        add_batch(self._session, draft, Collection.INPUTS, name, tensors)
+        self._look(draft, prefix, tensors, data=True)
+
+    def tokens(self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor]) -> None:
+        """Count the tokens that a model is given in evaluation."""
+        self._look(draft, prefix, tensors, data=False)
+
+    def labels(self, draft: Draft, target: torch.Tensor) -> None:
+        """Look at what a loss function is given to compare with."""
+        add_batch(self._session, draft, Collection.LABELS, "label", [target])
+
+    def _look(
+        self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor], *, data: bool
     ) -> None:
-        """Look at what a model is given; without ``data`` only at tokens."""
         for position, tensor in enumerate(tensors[:MAX_TENSORS]):
             name = f"{prefix}.input/{position}".strip(".")
             if _hidden(tensor) or not self._session.options.wants(Collection.INPUTS, name):
@@ -59,6 +73,8 @@ class Batches:
 
     def outputs(self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor]) -> None:
         """Look at what a model returns."""
+        name = f"{prefix}.output".strip(".")
+        add_batch(self._session, draft, Collection.OUTPUTS, name, tensors)
         for position, tensor in enumerate(tensors[:MAX_TENSORS]):
             name = f"{prefix}.output/{position}".strip(".")
             if (

@@ -125,16 +125,16 @@ class Loop:
 
     # ---- steps ----------------------------------------------------------------------------
 
-    def opened(self, step: int) -> None:
-        """The first optimizer stepped, ``step`` is to come."""
+    def opened(self, *, saved: bool) -> None:
+        """A step begins; of one that is ``saved`` the passes are followed."""
         if not self._ever:
             for watch in self._all():
                 self._hang(watch)
             return
-        saved = self._wanted and self._session.options.schedule.saves(step)
+        saved = saved and self._wanted
         if not saved and not self.handles:
             return
-        first = next(iter(self._optimizers.known), None)
+        first = self._optimizers.first
         own = None if first is None else self._watches.get(first)
         if own is not None:
             (self._hang if saved else self._take)(own)
@@ -191,7 +191,7 @@ class Loop:
             for other in self._all():
                 for probe in other.probes:
                     probe.stepped(own=other is watch)
-        if len(self._watches) > 1 and self._optimizers.known[0] is not optimizer:
+        if len(self._watches) > 1 and self._optimizers.first is not optimizer:
             saves = self._session.options.schedule.saves
             soon = self._wanted and (saves(step) or saves(step + 1))
             (self._hang if soon else self._take)(watch)

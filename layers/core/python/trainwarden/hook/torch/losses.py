@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
 from trainwarden.hook.session import Session
-from trainwarden.hook.torch.callbacks import Callback, Patch
+from trainwarden.hook.torch.callbacks import Callback, Patch, unpatched
 from trainwarden.hook.torch.objective import parameters
 from trainwarden.hook.torch.ownership import Ownership
 from trainwarden.hook.torch.tally import Tally, batch_size
@@ -93,25 +93,32 @@ class LossFinder:
             if hasattr(functional, name)
         ]
 
+    def start(self) -> None:
+        """Put all patches in place; those that others have replaced meanwhile, again.
+
+        They stay between saved steps: ``cross_entropy(model(x), y)`` takes hold of the function
+        before the forward pass begins.
+        """
+        for patch in (self._backward, *self._functions):
+            patch.install()
+
     def stop(self) -> None:
         """Take every patch out."""
-        self.watch_backward(on=False)
-        self.watch_functions(on=False)
+        for patch in (self._backward, *self._functions):
+            patch.remove()
 
-    def watch_backward(self, *, on: bool, closely: bool = True) -> None:
-        """Watch calls of ``backward()`` or stop to.
+    def follow(self, *, closely: bool) -> None:
+        """A step begins.
 
         Args:
-            on: Watch.
             closely: The step is saved: find out whose each loss is. Until one was not ours, those
                 of other steps are taken for ours.
         """
         self._closely = closely
-        self._scaled.clear()
-        if on:
-            self._backward.install()
-        else:
-            self._backward.remove()
+        if closely:
+            self.start()
+        if self._scaled:
+            self._scaled.clear()
 
     def owns(self, loss: torch.Tensor, inputs: Any = ()) -> bool:
         """Say if a loss that is trained on is ours; quickly if the step is not saved."""
@@ -122,18 +129,13 @@ class LossFinder:
         return ours
 
     def watch_functions(self, *, on: bool, counting: bool = False) -> None:
-        """Watch calls of loss functions or stop to.
+        """Look at calls of loss functions or cease to.
 
         Args:
             on: Look at what they are given.
             counting: What they return is the loss of the run, unless something better is found.
         """
-        self._counting = on and counting
-        if on is self.watching:
-            return
-        self.watching = on
-        for patch in self._functions:
-            (patch.install if on else patch.remove)()
+        self.watching, self._counting = on, on and counting
 
     def check(self, target: Any) -> None:
         """A loss was computed; without gradients, of a model in training mode, it is counted."""
@@ -175,7 +177,7 @@ class LossFinder:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        if self._inside.now:
+        if not self.watching or self._inside.now:
             return original(*args, **kwargs)
         self._inside.now = True
         try:
@@ -303,4 +305,5 @@ def function_name(loss_fn: Any) -> str | None:
     if isinstance(loss_fn, nn.Module):
         return None
     name = getattr(loss_fn, "__name__", "")
-    return name if getattr(functional, name, None) is loss_fn and name in _FUNCTIONS else None
+    known = name in _FUNCTIONS and unpatched(getattr(functional, name, None))
+    return name if known and known is unpatched(loss_fn) else None

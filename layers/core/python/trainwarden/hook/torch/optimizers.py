@@ -26,6 +26,7 @@ class _Place:
     optimizer: weakref.ref[Optimizer]
     owned: frozenset[int]
     given: bool = False
+    steps: int = 0
 
     def shares_with(self, other: frozenset[int]) -> bool:
         """Say whether these are the same parameters: half of them, or half of the others."""
@@ -44,7 +45,6 @@ class Optimizers:
     def __init__(self, session: Session, modules: Modules, given: Sequence[Optimizer]) -> None:
         self._session, self._modules = session, modules
         self._places = [_Place(weakref.ref(one), owned_by(one), given=True) for one in given]
-        self._steps = weakref.WeakKeyDictionary[Optimizer, int](dict.fromkeys(given, 0))
         self._rest = weakref.WeakKeyDictionary[Optimizer, int]()  # steps since the first one's last
         self._replaced = weakref.WeakSet[Optimizer]()
         self._foreign = weakref.WeakKeyDictionary[Optimizer, tuple[int, int]]()
@@ -58,28 +58,43 @@ class Optimizers:
 
     def steps_of(self, optimizer: Optimizer) -> int | None:
         """Return how often it was stepped; None if it is not known."""
-        return self._steps.get(optimizer) if self._place(optimizer) else None
+        place = self._place(optimizer)
+        return None if place is None else place.steps
 
     def begin(self, optimizer: Optimizer) -> bool:
         """A step begins; True if the optimizer is one of the watched model."""
-        if self._place(optimizer) is None and not self._found(optimizer):
+        place = self._place(optimizer) or self._found(optimizer)
+        if place is None:
             return False
         self._leave(optimizer)  # its last step may have ended in an error
-        self._inside.append(weakref.ref(optimizer))
+        self._inside.append(place.optimizer)
         self._inner = 0
-        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
-        self._pass_on(optimizer)
+        place.steps += 1
+        self._pass_on(optimizer, place)
         return True
 
     def end(self, optimizer: Optimizer) -> bool:
         """A step is over; True if it is a step of the run."""
         self._leave(optimizer)
-        return next(iter(self.known), None) is optimizer
+        return self.first is optimizer
+
+    @property
+    def first(self) -> Optimizer | None:
+        """The one that counts the steps, if there is any."""
+        place = self._first()
+        return None if place is None else place.optimizer()
+
+    def _first(self) -> _Place | None:
+        for place in self._places:
+            if place.optimizer() is not None:
+                return place
+        return None
 
     def _leave(self, optimizer: Optimizer) -> None:
-        inside = [ref() for ref in self._inside]
-        if optimizer in inside:
-            del self._inside[inside.index(optimizer) :]
+        for i, ref in enumerate(self._inside):
+            if ref() is optimizer:
+                del self._inside[i:]
+                return
 
     def position(self, optimizer: Optimizer) -> int:
         """Its number among those known; 0 counts the steps."""
@@ -94,18 +109,21 @@ class Optimizers:
         return sum(len(place.owned) for place in self._places if place.optimizer() is not None)
 
     def _place(self, optimizer: Optimizer) -> _Place | None:
-        return next((one for one in self._places if one.optimizer() is optimizer), None)
+        for place in self._places:
+            if place.optimizer() is optimizer:
+                return place
+        return None
 
-    def _found(self, optimizer: Optimizer) -> bool:
-        """Give an unknown optimizer its place; False if it is none of the watched model's."""
+    def _found(self, optimizer: Optimizer) -> _Place | None:
+        """Give an unknown optimizer its place; None if it is none of the watched model's."""
         key = (sum(len(group["params"]) for group in optimizer.param_groups), self._modules.walks)
         if self._foreign.get(optimizer) == key or self._nested(optimizer):
-            return False
+            return None
         ours = {id(p) for root in self._modules.roots.values() for p in root.parameters()}
         owned = owned_by(optimizer)
         if ours.isdisjoint(owned):
             self._foreign[optimizer] = key
-            return False
+            return None
         place = _Place(weakref.ref(optimizer), owned)
         at = None if optimizer in self._replaced else self._same(place)
         if at is None:
@@ -113,7 +131,7 @@ class Optimizers:
             self._places.append(place)
         else:
             self._replace(at, place)
-        return True
+        return place
 
     def _nested(self, optimizer: Optimizer) -> bool:
         """Say whether it is stepped by another one that wraps it.
@@ -147,10 +165,10 @@ class Optimizers:
         self._places[at] = place
         self._session.say("the optimizer was replaced by another one; its steps count from now on")
 
-    def _pass_on(self, optimizer: Optimizer) -> None:
+    def _pass_on(self, optimizer: Optimizer, own: _Place) -> None:
         """Let ``optimizer`` count if the one that does has stopped to step."""
-        first, own = self._place(self.known[0]), self._place(optimizer)
-        if first is None or own is None or first is own:
+        first = self._first()
+        if first is None or first is own:
             if self._rest:
                 self._rest.clear()
             return
