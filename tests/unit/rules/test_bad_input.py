@@ -112,6 +112,15 @@ def test_the_same_batch_at_every_step(run: list[Observation], fires: list[int]) 
         ({"constant_features": 4.0}, ""),
         ({"constant_features": 5.0, "seen": 900.0}, ""),
         ({"constant_features": 5.0, "features": 300.0}, ""),
+        ({"constant_features": 3.0, "duplicated_features": 5.0}, "nothing_but_copies"),
+        (
+            {"constant_features": 3.0, "duplicated_features": 5.0, "seen": 256.0},
+            "nothing_but_copies",
+        ),
+        ({"constant_features": 3.0, "duplicated_features": 5.0, "seen": 240.0}, ""),
+        ({"constant_features": 3.0, "duplicated_features": 4.0, "seen": 900.0}, ""),
+        ({"constant_features": 7.0, "duplicated_features": 1.0, "seen": 900.0}, ""),
+        ({"duplicated_features": 40.0, "features": 43.0, "seen": 300.0}, ""),
     ],
 )
 def test_columns_are_told_if_the_run_does_not_learn(more: dict[str, float], kind: str) -> None:
@@ -123,6 +132,18 @@ def test_columns_are_told_if_the_run_does_not_learn(more: dict[str, float], kind
         for i in range(60)
     ]
     assert fired(RULE, learning) == []
+
+
+@pytest.mark.parametrize(("left", "fires"), [(0.8, [50]), (0.65, [])])
+def test_what_few_columns_say_may_be_learned_a_little(left: float, fires: list[int]) -> None:
+    copied = facts(constant_features=3.0, duplicated_features=5.0)
+    one = script()
+    run = [
+        one.step(i, {"input/0": varied(i)}, loss=1.0 if i < 5 else left, scalars=copied,
+                 labels=BOTH)
+        for i in range(60)
+    ]  # fmt: skip
+    assert fired(RULE, run) == fires
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ normal: columns are only told if the run does not learn.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -197,20 +197,6 @@ class BadInput(CheckedRule[Json]):
         times, since = float(state["same"] + 1), state["loss"]["at"]
         return Finding(obs.step, "", times, float(_SURE_SAVES), message, since, evidence)
 
-    def _trouble(
-        self, state: Json, facts: Facts, wide: float, seen: float
-    ) -> tuple[str, float, float]:
-        """Kind of trouble with columns, its measure and limit; an empty kind if there is none."""
-        copies = fact(facts, "duplicated_features") / wide
-        empty = (fact(facts, "constant_features") / wide) + copies
-        fall = _progress.fall(state["loss"])
-        if seen >= max(_ROWS, _EACH * wide) and fall < self.learning:
-            return _columns(facts, wide)
-        if seen >= max(_FEWER_ROWS, _FEWER_EACH * wide) and fall < _SOME_FALL * self.learning:
-            if empty >= _NEARLY_ALL and copies >= _COPIES:
-                return "nothing_but_copies", empty, _NEARLY_ALL
-        return "", 0.0, 0.0
-
     def _columns(self, state: Json, obs: Observation) -> Finding | None:
         facts = _batch.inputs(obs).get("input/0", {})
         row = obs.layout.row_of["input/0"]
@@ -218,7 +204,12 @@ class BadInput(CheckedRule[Json]):
         table = len(obs.layout.tensors[row].shape) == 1 and _COLUMNS[0] <= wide <= _COLUMNS[1]
         if not table or "columns" in state["told"] or obs.step < _STEPS:
             return None
-        kind, share, limit = self._trouble(state, facts, wide, seen)
+        told = (
+            (kind, share, limit)
+            for kind, share, limit, rows, much in _troubles(facts, wide)
+            if seen >= rows and _progress.fall(state["loss"]) < much * self.learning
+        )
+        kind, share, limit = next(told, ("", 0.0, 0.0))
         if not kind:
             return None
         what = {
@@ -251,18 +242,20 @@ def _told(state: Json, finding: Finding | None) -> tuple[Json, Sequence[Finding]
     return {**state, "told": [*state["told"], word]}, (finding,)
 
 
-def _columns(facts: Facts, wide: float) -> tuple[str, float, float]:
-    """Kind of trouble, its measure and limit; an empty kind if there is none."""
+def _troubles(facts: Facts, wide: float) -> Iterator[tuple[str, float, float, float, float]]:
+    """Kinds of trouble: measure, limit, rows to be sure, ``learning`` that clears the run."""
     constant = fact(facts, "constant_features") / wide
-    duplicated = fact(facts, "duplicated_features") / wide
+    copies = fact(facts, "duplicated_features") / wide
     correlation = fact(facts, "correlation_max")
+    few, many = max(_FEWER_ROWS, _FEWER_EACH * wide), max(_ROWS, _EACH * wide)
+    if constant + copies >= _NEARLY_ALL and copies >= _COPIES:
+        yield "nothing_but_copies", constant + copies, _NEARLY_ALL, few, _SOME_FALL
     if constant > _MOST:
-        return "constant_features", constant, _MOST
-    if duplicated > _MOST:
-        return "duplicated_features", duplicated, _MOST
-    if correlation > _ONE and not duplicated > 0:
-        return "correlated_features", correlation, _ONE
-    return "", 0.0, 0.0
+        yield "constant_features", constant, _MOST, many, 1.0
+    elif copies > _MOST:
+        yield "duplicated_features", copies, _MOST, many, 1.0
+    elif correlation > _ONE and not copies > 0:
+        yield "correlated_features", correlation, _ONE, many, 1.0
 
 
 def _print(obs: Observation, row: int) -> str:
