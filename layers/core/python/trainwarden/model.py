@@ -225,7 +225,7 @@ class Observation:
         """Collections of which this observation holds scalars."""
         found: frozenset[str] | None = self.memo.get("present_scalars")
         if found is None:
-            found = frozenset(name for name, values in self.scalars.items() if values)
+            found = frozenset([name for name, values in self.scalars.items() if values])
             self.memo["present_scalars"] = found
         return found
 

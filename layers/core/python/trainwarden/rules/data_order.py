@@ -187,7 +187,9 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
     old = kept or {"at": obs.step, "batches": 0, "n": {}, "pure": {}, "few": [0, 0, 0.0],
                    "pairs": 0, "stayed": 0, "last": [-2, -1, -1]}  # fmt: skip
     told = obs.labels[name]
-    seen = [label for label in sorted(told) if label >= 0 and told[label] >= 1]
+    seen = sorted(told)
+    if not seen or seen[0] < 0 or min(told.values()) < 1:  # ignored ones, or none of a class
+        seen = [label for label in seen if label >= 0 and told[label] >= 1]
     if not seen:
         return None
     batch = {str(label): int(told[label]) for label in seen}

@@ -47,7 +47,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import fact, functions, rounded, skipped, suspicions
+from trainwarden.rules._facts import fact, functions, loop, rounded, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 from trainwarden.rules._selection import clean, squares, weight_matrices
@@ -155,8 +155,7 @@ class OverRegularization(CheckedRule[Json]):
         decay, _, rate = _decay(obs) if share < _SMALLER else (0.0, 0.0, 0.0)
         if rate >= self.max_rate:
             yield "weight_decay forgets"
-        dropped = obs.scalars.get("loop", {}).get("dropout_max", 0.0)
-        if not (share < self.shrunk or dropped >= self.max_dropout):
+        if not (share < self.shrunk or loop(obs)["dropout_max"] >= self.max_dropout):
             return
         if not _stuck(obs, state):
             return

@@ -129,8 +129,10 @@ class Overfit(CheckedRule[Json]):
         train, start = dict(state["train"]), state["start"]
         losses = obs.scalars.get("losses") or {}
         steps, mean = window_mean(obs)
-        known = {*start}
-        for name in sorted(losses, key=lambda name: (name not in known, name != "loss", name)):
+        names, known = list(losses), {*start}
+        if len(names) > 1:
+            names.sort(key=lambda name: (name not in known, name != "loss", name))
+        for name in names:
             if len(start) >= MAX_LOSSES and name not in start:
                 break
             value = losses[name]

@@ -91,10 +91,10 @@ class StalledTrainingRule(CheckedRule[Json]):
         gap = obs.time - state["time"]
         if gap <= 0:
             return {**now, "time": state["time"], "told": state["told"]}, ()
-        if obs.step > state["step"]:
-            pace = round(gap / (obs.step - state["step"]), 3)
-            now["pace"] = [*state["pace"][1 - _KEPT_GAPS :], pace]
         rounded = round(gap, 3)
+        if (steps := obs.step - state["step"]) > 0:
+            pace = rounded if steps == 1 else round(gap / steps, 3)
+            now["pace"] = [*state["pace"][1 - _KEPT_GAPS :], pace]
         now["gaps"] = [*state["gaps"][1 - _KEPT_GAPS :], rounded]
         now["longest"] = max(state["longest"], rounded)
         least = self.floor if self.threshold is None else self.threshold
