@@ -235,9 +235,10 @@ class Observation:
         found: npt.NDArray[np.bool_] | None = self.memo.get("there")
         if found is None:
             rows = len(self.layout.tensors)
-            found = np.zeros(rows, dtype=np.bool_)
-            known = min(rows, self.stats.shape[0])
-            np.equal(self.stats[:known, 0], self.stats[:known, 0], out=found[:known])  # no NaN
+            n = self.stats[:rows, 0]
+            found = np.equal(n, n)  # no NaN
+            if n.size < rows:
+                found = np.append(found, np.zeros(rows - n.size, dtype=np.bool_))
             self.memo["there"] = found
             self.memo["all there"] = np.count_nonzero(found) == rows
         return found

@@ -62,8 +62,9 @@ def window_peak(obs: Observation, value: float) -> list[float]:
     """[step, loss] of the largest loss since the last saved step."""
     facts = obs.scalars.get("window", {})
     step, largest = facts.get("loss_max_step", math.nan), facts.get("loss_max", math.nan)
-    known = math.isfinite(step) and math.isfinite(largest) and 0 <= step <= obs.step
-    return [float(step), largest] if known and largest > value else [float(obs.step), value]
+    if value < largest < math.inf and 0 <= step <= obs.step:
+        return [float(step), largest]
+    return [float(obs.step), value]
 
 
 def begin() -> Json:

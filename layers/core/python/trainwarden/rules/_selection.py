@@ -105,12 +105,16 @@ def squares(obs: Observation) -> FloatArray:
     """Sum of x² of each row, (R,) float64, once for all rules; NaN or below 0 where unknown."""
     known: FloatArray | None = obs.memo.get("squares")
     if known is None:
-        stats = obs.stats
-        shift, deviation, square = stats[:, _MOMENTS].T.copy()  # rows lie apart in memory
-        with np.errstate(all="ignore"):
-            known = square + shift * (2.0 * deviation + shift * stats[:, 0])
-        obs.memo["squares"] = known
+        known = obs.memo["squares"] = _squares(obs.stats)
     return known
+
+
+@np.errstate(all="ignore")
+def _squares(stats: FloatArray) -> FloatArray:
+    moments = stats[:, _MOMENTS].T.copy()  # rows lie apart in memory
+    shift, deviation, square = moments[0], moments[1], moments[2]
+    found: FloatArray = square + shift * (2.0 * deviation + shift * stats[:, 0])
+    return found
 
 
 def gathered(obs: Observation, rows: IntArray) -> FloatArray:

@@ -64,7 +64,7 @@ class DistributionShift(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No input has been seen."""
-        return {"name": "", "shifts": [], "losses": [], "away": [], "bad": [], "since": -1}
+        return _usual("", [], [])
 
     def inspects(self, obs: Observation) -> bool:
         """The shift of an input at a training step."""
@@ -84,14 +84,13 @@ class DistributionShift(CheckedRule[Json]):
     def _follow(
         self, state: Json, obs: Observation, name: str, shift: float, loss: float
     ) -> tuple[Json, Sequence[Finding]]:
-        start = {**self.start(), "name": name}
         if state["name"] not in ("", name):
-            return start, ()
+            return _usual(name, [], []), ()
         before = state["shifts"]
         if len(before) < self.saves or not self._away(before, shift):
             shifts = [*before, *state["away"], shift][-_KEPT:]
             losses = [*state["losses"], *state["bad"], loss][-_KEPT:]
-            return {**start, "shifts": shifts, "losses": losses}, ()
+            return _usual(name, shifts, losses), ()
         away, bad = [*state["away"], shift], [*state["bad"], loss]
         since = state["since"] if state["away"] else obs.step
         if len(away) < self.patience:
@@ -99,7 +98,7 @@ class DistributionShift(CheckedRule[Json]):
         usual = median(state["losses"][-self.saves :])
         if median(bad) <= self.rise * usual:
             # nothing suffers: this is what inputs look like from now on
-            return {**start, "shifts": away, "losses": bad}, ()
+            return _usual(name, away, bad), ()
         message = (
             f"from step {since} on {name} is {median(away):.3g} standard deviations away from its "
             f"first batches, {median(before):.2g} before; the loss went from {usual:.4g} to "
@@ -121,6 +120,11 @@ class DistributionShift(CheckedRule[Json]):
         usual = median(before)
         scatter = median(abs(shift - usual) for shift in before)
         return value > usual + max(self.threshold, _SCATTER * scatter)
+
+
+def _usual(name: str, shifts: list[float], losses: list[float]) -> Json:
+    """State in which an input is where it usually is."""
+    return {"name": name, "shifts": shifts, "losses": losses, "away": [], "bad": [], "since": -1}
 
 
 def _shift(obs: Observation) -> tuple[str, float] | None:
