@@ -93,6 +93,28 @@ def test_losses_trees_importances_and_predictions_are_what_xgboost_says() -> Non
     assert last.scalars["optimizer"]["lr_0"] == pytest.approx(0.2)
 
 
+def test_the_order_of_a_binary_models_scores_is_counted_and_a_regressions_residuals_are() -> None:
+    x, y = datasets.load_breast_cancer(return_X_y=True)
+    training, validation = split(x, y, first=400)
+    seen, booster = train({"objective": "binary:logistic"}, training, validation, 3)
+    last = [o for o in seen if o.mode is Mode.TRAIN][-1]
+    table = last.labels["ranked/0"]
+    assert sum(n for key, n in table.items() if key % 2) == training[1].sum()
+    scores = booster.predict(xgb.DMatrix(training[0]))
+    lowest = (training[1][scores == scores.min()] == 0).sum()
+    assert table[0] >= lowest > 0
+    assert "residuals" not in last.scalars
+    seen, booster = train(SHALLOW, *DIABETES, 3)
+    last = [o for o in seen if o.mode is Mode.TRAIN][-1]
+    errors = DIABETES[0][1] - booster.predict(xgb.DMatrix(DIABETES[0][0]))
+    told = last.scalars["residuals"]
+    rows = [told[f"range_{i}.rows"] for i in range(8)]
+    assert sum(rows) == len(errors)
+    mean = sum(n * told[f"range_{i}.abs_mean"] for i, n in enumerate(rows)) / sum(rows)
+    assert mean == pytest.approx(np.abs(errors).mean(), rel=1e-5)
+    assert "ranked/0" not in last.labels
+
+
 def test_the_model_is_the_same_with_and_without_the_callback() -> None:
     _, watched = train(DEEP, *DIABETES, 12)
     alone = xgb.train({**QUIET, **DEEP}, xgb.DMatrix(*DIABETES[0]), 12)

@@ -95,14 +95,22 @@ def boosted(labels: object, inputs: object, objective: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "loss", "heading"),
+    ("objective", "loss", "headings"),
     [
-        ("binary:logistic", "logloss", "Confusion: rows by label and prediction"),
-        ("reg:squarederror", "rmse", "Residuals, round 10"),
+        (
+            "binary:logistic",
+            "logloss",
+            ("Confusion: rows by label and prediction", "Ranking, round 10", "Precision over"),
+        ),
+        (
+            "reg:squarederror",
+            "rmse",
+            ("Residuals, round 10", "Error by range of the label, round 10", "Distribution of"),
+        ),
     ],
 )
 def test_a_boosted_run_has_what_sagemakers_report_had(
-    here: Path, objective: str, loss: str, heading: str
+    here: Path, objective: str, loss: str, headings: tuple[str, ...]
 ) -> None:
     random = np.random.default_rng(0)
     inputs = random.normal(size=(200, 3))
@@ -110,7 +118,7 @@ def test_a_boosted_run_has_what_sagemakers_report_had(
     boosted(labels > 0 if objective.startswith("binary") else labels, inputs, objective)
     text = page(here, "runs").text
     for words in (
-        heading, f"{loss}, training", f"{loss}, validation", "lr_0", "a & b", "Trees",
+        *headings, f"{loss}, training", f"{loss}, validation", "lr_0", "a & b", "Trees",
         *(f"{kind}: " for kind in ("weight", "gain", "cover", "total_gain", "total_cover")),
     ):  # fmt: skip
         assert words in text

@@ -60,8 +60,13 @@ def _round_values(low: float, high: float) -> list[float]:
     return [i * stride for i in range(first, first + 8) if i * stride <= high * (1 + 1e-12)]
 
 
-def chart(title: str, lines: Sequence[Line], marks: Sequence[Mark] = ()) -> Html:
-    """Return a figure of curves over steps with its legend; nothing where no number is finite."""
+def chart(
+    title: str, lines: Sequence[Line], marks: Sequence[Mark] = (), *, parts: bool = False
+) -> Html:
+    """Return a figure of curves over steps with its legend; nothing where no number is finite.
+
+    ``parts``: both axes are shares from 0 to 1 instead.
+    """
     drawn = [line for line in lines if any(map(math.isfinite, line.values))]
     shown = drawn[:COLOURS]
     if not shown:
@@ -69,12 +74,14 @@ def chart(title: str, lines: Sequence[Line], marks: Sequence[Mark] = ()) -> Html
     finite = [v for line in shown for v in line.values if math.isfinite(v)]
     steps = [s for line in shown for s in line.steps]
     across = Axis(*_room(min(steps), max(steps), 0.0), LEFT, WIDTH - RIGHT)
-    log = min(finite) > 0 and max(finite) / _LOG_FROM > min(finite)
+    log = not parts and min(finite) > 0 and max(finite) / _LOG_FROM > min(finite)
     low, high = (min(finite), max(finite)) if log else _room(min(finite), max(finite), 0.05)
     up = Axis(low, high, HEIGHT - BOTTOM, TOP, log)
-    parts = [tag("title", title), *_grid(across, up), *_marked(marks, across)]
-    parts += [_curve(line, position, across, up) for position, line in enumerate(shown)]
-    picture = tag("svg", *parts, viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", class_="chart")
+    if parts:
+        across, up = across._replace(low=0.0, high=1.0), up._replace(low=0.0, high=1.0)
+    drawing = [tag("title", title), *_grid(across, up, whole=not parts), *_marked(marks, across)]
+    drawing += [_curve(line, position, across, up) for position, line in enumerate(shown)]
+    picture = tag("svg", *drawing, viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", class_="chart")
     caption = tag("figcaption", title, " (logarithmic)" if log else "", _hidden(drawn))
     return tag("figure", caption, picture, _legend(shown, marks))
 
@@ -93,15 +100,16 @@ def _room(low: float, high: float, share: float) -> tuple[float, float]:
     return max(low - room, -1.7e308), min(high + room, 1.7e308)
 
 
-def _grid(across: Axis, up: Axis) -> Iterator[Html]:
+def _grid(across: Axis, up: Axis, *, whole: bool) -> Iterator[Html]:
     for value in up.ticks():
         y = up.at(value)
         yield tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid")
         yield tag("text", number(value), x=LEFT - 6, y=y + 4, text_anchor="end")
     for value in across.ticks():
-        if value == int(value):
+        if not whole or value == int(value):
             x = across.at(value)
-            yield tag("text", number(int(value)), x=x, y=HEIGHT - 10, text_anchor="middle")
+            told = number(int(value) if value == int(value) else value)
+            yield tag("text", told, x=x, y=HEIGHT - 10, text_anchor="middle")
 
 
 def _marked(marks: Sequence[Mark], across: Axis) -> Iterator[Html]:
@@ -125,8 +133,8 @@ def _curve(line: Line, position: int, across: Axis, up: Axis) -> Html:
     return tag("g", *drawn, *dots, class_=f"curve s{position}")
 
 
-def _pieces(line: Line) -> Iterator[list[tuple[int, float]]]:
-    piece: list[tuple[int, float]] = []
+def _pieces(line: Line) -> Iterator[list[tuple[float, float]]]:
+    piece: list[tuple[float, float]] = []
     for step, value in zip(line.steps, line.values, strict=True):
         if math.isfinite(value):
             piece.append((step, value))
@@ -137,7 +145,7 @@ def _pieces(line: Line) -> Iterator[list[tuple[int, float]]]:
         yield piece
 
 
-def _thinned(piece: list[tuple[int, float]]) -> Iterable[tuple[int, float]]:
+def _thinned(piece: list[tuple[float, float]]) -> Iterable[tuple[float, float]]:
     """Keep the extremes of each of at most 300 stretches, so that no spike is lost."""
     if len(piece) <= MAX_POINTS:
         return piece

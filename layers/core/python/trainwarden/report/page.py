@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from importlib.resources import files
 
-from trainwarden.report import boosted, learning, verdicts
+from trainwarden.report import boosted, learning, spread, verdicts
 from trainwarden.report.markup import Html, joined, tag
 from trainwarden.report.reading import Recorded
 from trainwarden.report.values import Judged
@@ -21,8 +21,10 @@ def render(judged: Judged, run: Recorded) -> str:
         verdicts.section(judged),
         learning.curves(run, marks),
         learning.labels(run),
+        spread.curves(run),
         boosted.importances(run),
         boosted.residuals(run),
+        spread.errors(run),
         boosted.trees(run),
         tag("footer", f"Trainwarden {judged.version}, {judged.made}"),
     ]

@@ -43,5 +43,5 @@ class Line(NamedTuple):
     """A curve: ``values`` at ``steps``, both (T,), steps ascending; NaN and ±inf are gaps."""
 
     name: str
-    steps: Sequence[int]
+    steps: Sequence[float]
     values: Sequence[float]

@@ -20,7 +20,7 @@ LABEL, PREDICTED, CORRECT, CONFUSION, TOKENS = (
     "confusion/",
     "input/",
 )
-_OTHER_TABLES = (PREDICTED, CORRECT, CONFUSION, TOKENS)
+_OTHER_TABLES = (PREDICTED, CORRECT, CONFUSION, TOKENS, "ranked/")
 _NAN, _INF, _N = math.nan, math.inf, INDEX["n"]
 SATURATED = 100.0  # size that stands for inputs which saturate the first layer
 _FLAGS = INDEX["flags"]

@@ -9,15 +9,16 @@ number of saved rounds (unit: rounds) that a report can show.
 
 **Remedy.** ``trainwarden report .trainwarden/runs --job NAME``, or ``trainwarden report NAME --at
 aws`` for a job in the cloud: labels, losses, learning rate, feature importances of all kinds,
-confusion matrix with precision, recall and F1, residuals and trees, in one HTML file.
+confusion matrix with precision, recall and F1, ROC and precision-recall curves, residuals, errors
+by range of the label, and trees, in one HTML file.
 
 **False alarms to expect.** None.
 
 **Missing data.** A run without trees or feature importances is not evaluated.
 
-**Source.** SageMaker Debugger's rule, which has no parameter. Of its report, the ROC curve and the
-validation error of each range of labels are not made: they need the predictions of single rows,
-which never leave the training container.
+**Source.** SageMaker Debugger's rule, which has no parameter. Its report showed labels and
+predictions of a validation set; here they are of up to 2,000 training rows, in counts and means,
+since no prediction of a single row leaves the training container.
 """
 
 from __future__ import annotations

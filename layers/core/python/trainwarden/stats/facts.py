@@ -243,6 +243,7 @@ Counts of classes ride with a step, at most 1,000 different ones each, in traini
 | `predicted/0` | predictions by class, sampled as in *Facts about the objective* |
 | `correct/0` | right predictions by class |
 | `confusion/0` | pairs, up to 30 classes: label · classes + predicted |
+| `ranked/0` | XGBoost, binary: 2 · rank of the score + label, up to 100 ranks |
 | `input/0` | tokens of an integer input, the most frequent; of evaluation the first 8 batches |
 
 A second classifier in a step has `predicted/1` and so on.

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
+from trainwarden.hook.xgboost.spread import ranked, residual_facts
 from trainwarden.model import Collection, TensorInfo
 
 MAX_ROWS = 2000  # predicted at each saved round
@@ -23,13 +24,16 @@ class Seen:
 
     Attributes:
         labels: Side tables: ``label/0``, ``predicted/0``, ``correct/0`` class → rows;
-            ``confusion/0`` label * classes + prediction → rows.
+            ``confusion/0`` label * classes + prediction → rows; ``ranked/0`` of a binary model
+            2 * rank of the score + label → rows.
         facts: Of collection ``objective``.
+        residuals: Of collection ``residuals``, of a regression.
         tensors: Rows to reduce.
     """
 
     labels: dict[str, dict[int, int]] = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
+    residuals: dict[str, float] = field(default_factory=dict)
     tensors: list[tuple[TensorInfo, Floats]] = field(default_factory=list)
 
 
@@ -62,6 +66,8 @@ class Sample:
         if self._objective in _BINARY:
             limit = 0.0 if self._objective == "binary:logitraw" else 0.5
             self._classes(seen, (predicted > limit).astype(np.int64), 2)
+            if self._objective != "binary:hinge":  # it answers 0 or 1
+                seen.labels["ranked/0"] = ranked(predicted, self._labels)
         elif self._objective in _MULTI:
             given = predicted.argmax(axis=1) if predicted.ndim > 1 else predicted
             top = max(int(self._labels.max()), int(np.max(given)))
@@ -69,6 +75,7 @@ class Sample:
         elif predicted.shape == self._labels.shape:
             residuals = self._labels - predicted
             seen.tensors += [_info("residual/0", Collection.OUTPUTS, residuals)]
+            seen.residuals = residual_facts(self._labels, residuals)
         return seen
 
     def _classes(self, seen: Seen, predicted: npt.NDArray[np.int64], classes: int) -> None:

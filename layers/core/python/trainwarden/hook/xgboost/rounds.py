@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import xgboost
 
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.xgboost import trees
 from trainwarden.hook.xgboost.predictions import Sample
 from trainwarden.model import Collection, Mode, TensorInfo
@@ -116,6 +117,8 @@ class Rounds:
             draft.labels.update(seen.labels)
             for name, value in seen.facts.items():
                 draft.scalar(Collection.OBJECTIVE, name, value)
+            for name, value in seen.residuals.items():
+                draft.scalar("residuals", name, value)
             for info, values in seen.tensors:
                 self._add_row(draft, info, values)
 
