@@ -119,7 +119,11 @@ class DeadRelu(CheckedRule[Json]):
         again = [name for name in suspects if name in known]
         room = max(0, _MAX_LAYERS - len(layers) - len(again))
         for name in again + [name for name in suspects if name not in known][:room]:
-            layers[name], finding = self._layer(name, known.get(name), obs, least)
+            window = known.get(name)
+            if window and window[-1]:  # told
+                layers[name] = window
+                continue
+            layers[name], finding = self._layer(name, window, obs, least)
             if finding is not None:
                 found.append(finding)
         found.sort(key=lambda f: -f.value)
@@ -142,8 +146,9 @@ class DeadRelu(CheckedRule[Json]):
         rows = rows[stats[:, _NAN][rows] == 0]
         if self.tensor_regex:
             rows = rows[np.isin(rows, matching(obs.layout, (), self.tensor_regex))]
-        names = (obs.layout.names[row] for row in rows.tolist())
-        return [name for name in names if name in obs.channels and obs.channels[name].seen > 0]
+        names, channels = obs.layout.names, obs.channels
+        chosen = [names[row] for row in rows.tolist()]
+        return [name for name in chosen if name in channels and channels[name].seen > 0]
 
     def _layer(
         self, name: str, window: Json, obs: Observation, least: float
@@ -152,9 +157,7 @@ class DeadRelu(CheckedRule[Json]):
 
         A full window with fewer than ``least`` per cent of dead channels waits.
         """
-        since, saves, seen, bits, told = window or [obs.step, 0, 0, "", False]
-        if told:
-            return window, None
+        since, saves, seen, bits, _ = window or [obs.step, 0, 0, "", False]
         channels = obs.channels[name]
         alive = channels.active > channels.seen * (self.threshold_inactivity / 100.0)
         if bits:

@@ -42,6 +42,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from trainwarden.model import (
     EVAL,
@@ -50,6 +51,7 @@ from trainwarden.model import (
     FloatArray,
     IntArray,
     Json,
+    Layout,
     Need,
     Observation,
     RuleMeta,
@@ -59,7 +61,7 @@ from trainwarden.model import (
 from trainwarden.rules._facts import fact, learning_rates, loop, skipped, suspicions
 from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._selection import gradient_of, weight_matrices
+from trainwarden.rules._selection import gradient_of, once, weight_matrices
 from trainwarden.stats.catalog import INDEX
 
 _CHANGE, _MIN, _MAX, _ABS = (INDEX[c] for c in ("u_maxabs", "min", "max", "sum_abs"))
@@ -271,12 +273,17 @@ def _head_rests(weights: _Weights) -> bool:
     return bool(max(moving) < tensors[int(weights.rows[-1])].depth)
 
 
+def _exact(layout: Layout) -> npt.NDArray[np.bool_]:
+    """Whether each row's tensor keeps small changes, (R,) bool."""
+    return np.array([tensor.dtype in _EXACT for tensor in layout.tensors], dtype=np.bool_)
+
+
 def _visible(weights: _Weights, rates: list[float]) -> bool:
     """Say whether a step must be seen in at least half of the matrices."""
     obs, positive = weights.obs, [rate for rate in rates if rate > 0]
     if len(positive) < len(rates) or not positive:
         return False
-    if any(obs.layout.tensors[row].dtype not in _EXACT for row in weights.rows.tolist()):
+    if not once(obs.layout, "exact tensors", _exact)[weights.rows].all():
         return False
     gradients, stats = weights.gradients(), obs.stats[weights.rows]
     steps = np.ones(gradients.size) if fact(obs, "optimizer", "adaptive_0") > 0 else gradients

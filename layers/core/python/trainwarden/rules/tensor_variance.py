@@ -185,7 +185,7 @@ class TensorVariance(CheckedRule[Json]):
         ):
             return None
         values = _variances(obs, rows)
-        was = np.array([math.nan if v is None else v for v in first])
+        was = np.array(first, dtype=np.float64)  # None becomes NaN
         spread = (values > self.max_variance) & (values > self.growth * was)
         if spread.any():
             worst = int(np.argmax(np.where(spread, values, -1.0)))
