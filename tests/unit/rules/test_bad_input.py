@@ -118,7 +118,15 @@ def test_the_same_batch_at_every_step(run: list[Observation], fires: list[int]) 
             "nothing_but_copies",
         ),
         ({"constant_features": 3.0, "duplicated_features": 5.0, "seen": 240.0}, ""),
-        ({"constant_features": 3.0, "duplicated_features": 4.0, "seen": 900.0}, ""),
+        ({"constant_features": 3.0, "duplicated_features": 2.0, "seen": 900.0}, ""),
+        (
+            {"constant_features": 3.0, "duplicated_features": 3.0, "seen": 900.0},
+            "nothing_but_copies",
+        ),
+        (
+            {"constant_features": 2.0, "duplicated_features": 3.0, "features": 7.0, "seen": 900.0},
+            "",
+        ),
         ({"constant_features": 7.0, "duplicated_features": 1.0, "seen": 900.0}, ""),
         ({"duplicated_features": 40.0, "features": 43.0, "seen": 300.0}, ""),
     ],

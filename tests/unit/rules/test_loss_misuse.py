@@ -181,7 +181,7 @@ def fallen(
     function: str = "", facts: Mapping[str, float] | None = None, *, steps: int = 40,
     losses: Sequence[float] = (), scores: float = 1.0, **more: Any,
 ) -> list[Observation]:  # fmt: skip
-    """A loss below 0 that runs away, over an output whose elements lie ``scores`` x it apart."""
+    """A loss below 0 that runs away; soon the output's elements lie ``scores`` x it apart."""
     script = Script(tensor("output/0", "outputs", (4,)))
     known = {f"{function}.{name}": value for name, value in (facts or {}).items()}
     run = []
@@ -189,7 +189,7 @@ def fallen(
         loss = losses[i] if losses else -1.5 * 1.3**i
         values: dict[str, Any] = {}
         if scores:
-            values["output/0"] = np.linspace(-0.5, 0.5, 4) * scores * loss
+            values["output/0"] = np.linspace(-0.5, 0.5, 4) * loss * (scores if i else 1.0)
         scalars = {"objective": known, **more} if known else dict(more)
         run.append(script.step(i, values, loss=loss, scalars=scalars))
     return run
@@ -198,6 +198,7 @@ def fallen(
 GONE = {"input_min": -90.0, "input_max": -60.0, "input_std": 5.0,
         "target_min": -2.0, "target_max": 2.0, "target_std": 1.0}  # fmt: skip
 MIRRORED = {"accuracy": 0.1, "target_std": 0.5, "impossible_targets": 0.0}
+RUN_AWAY = {"classes": 4.0, "accuracy": 0.3, "input_min": -400.0, "input_max": 5.0}
 BINARY = "binary_cross_entropy_with_logits"
 NEGATED = [(20, "negated")]
 
@@ -226,6 +227,17 @@ NEGATED = [(20, "negated")]
                      id="an-adversary-of-one-class"),
         pytest.param(fallen(BINARY, {**MIRRORED, "impossible_targets": 0.6}, losses=[-3.0] * 40),
                      [], id="labels-of-2-are-DAT006-s-business"),
+        pytest.param(fallen("l1_loss", {**GONE, "input_max": 90.0, "input_std": 50.0},
+                            losses=[-40.0] * 40), NEGATED, id="outputs-on-either-side"),
+        pytest.param(fallen("cross_entropy", RUN_AWAY), NEGATED, id="a-cross-entropy"),
+        pytest.param(fallen("nll_loss", {**RUN_AWAY, "log_rows_sum_to_one": 1.0}), NEGATED,
+                     id="logarithms-of-probabilities"),
+        pytest.param(fallen("nll_loss", {**RUN_AWAY, "log_rows_sum_to_one": 0.9}), [],
+                     id="what-may-be-above-0"),
+        pytest.param(fallen("cross_entropy", {**RUN_AWAY, "accuracy": 0.6}), [],
+                     id="classes-are-learned-beside-a-reward"),
+        pytest.param(fallen("cross_entropy", {**RUN_AWAY, "input_min": -5.0}), [],
+                     id="another-part-makes-the-loss"),
         pytest.param(fallen("kl_div", GONE), [], id="a-function-that-may-be-below-0"),
     ],
 )  # fmt: skip
@@ -243,7 +255,7 @@ def test_a_function_that_cannot_be_below_0(run: list[Observation], expected: lis
                      id="it-began-near-0-as-a-critic-s"),
         pytest.param(fallen(losses=[-9.0 * 1.3**i for i in range(40)]), [],
                      id="it-began-far-below-as-a-return"),
-        pytest.param(fallen(losses=[-1.5 - i for i in range(40)]), [], id="not-yet-far"),
+        pytest.param(fallen(losses=[-1.5 - 0.5 * i for i in range(40)]), [], id="not-yet-far"),
         pytest.param(fallen(scores=0.1), [], id="scores-are-no-likelihood-s"),
         pytest.param(fallen(scores=100.0), [], id="nor-these"),
         pytest.param(fallen(scores=0.0), [], id="no-outputs-known"),

@@ -20,7 +20,9 @@ _APART, _PART, _ROUNDED = (
     0.5,
     1.05,
 )  # of the targets' variance; of the least and most distance
-_STARTS, _FAR = (0.95, 1.5), 50.0  # of ln C
+_STARTS, _FAR = (0.7, 3.0), 5.0  # of ln C, where torch's function is known
+_NEAR, _RUNAWAY = 0.08, 20.0  # of ln C, where it is not
+_UNLEARNED = 2.0  # times what a guess gets right
 _SCORES = 0.05  # of the distance of the farthest scores: a mean over samples is less than that
 _MANY = 3  # classes: what looks like ln 2 may be anything
 _TOKENS = 2  # dimensions of scores of tokens, classes last; of pixels they come first
@@ -35,17 +37,25 @@ class Negated(NamedTuple):
     sign: str
 
 
-def negated(obs: Observation, first: float, loss: float) -> Negated | None:
+def scatter(obs: Observation) -> float:
+    """Return the variance of the output's elements, 0 if it is not known."""
+    row = obs.layout.row_of.get("output/0", -1)
+    deviation = _batch.value(obs, row, "std") if row >= 0 else _NAN
+    return deviation * deviation if deviation >= 0 else 0.0
+
+
+def negated(obs: Observation, first: float, variance: float, loss: float) -> Negated | None:
     """Say what a loss that was always below 0 is the negative of; None if it may be meant so.
 
     Args:
         obs: A training step.
         first: The run's first loss.
-        loss: Its loss now.
+        variance: That of the output's elements then.
+        loss: The loss now.
     """
     found = functions(obs)
     if not found:
-        return _classes(obs, first, loss) or _squares(obs, loss)
+        return _classes(obs, first, variance, loss) or _squares(obs, loss)
     if len(found) > 1:
         return None
     title, facts = next(iter(found.items()))
@@ -54,6 +64,8 @@ def negated(obs: Observation, first: float, loss: float) -> Negated | None:
         return _binary(function, facts, loss)
     if function in ELEMENTWISE:
         return _elementwise(function, facts, loss)
+    if function == "cross_entropy" or facts.get("log_rows_sum_to_one", 0.0) >= 1:
+        return _likelihood(function, facts, first, loss)
     return None
 
 
@@ -94,10 +106,25 @@ def _away(least: float, unit: float) -> str:
     )
 
 
-def _classes(obs: Observation, first: float, loss: float) -> Negated | None:
+def _likelihood(
+    function: str, facts: Mapping[str, float], first: float, loss: float
+) -> Negated | None:
+    count, right = facts.get("classes", 0.0), facts.get("accuracy", 1.0)
+    if not (_MANY <= count < math.inf and right * count <= _UNLEARNED):
+        return None
+    guess, low, high = math.log(count), *(facts.get(f"input_{end}", _NAN) for end in ("min", "max"))
+    if not (_STARTS[0] * guess <= -first <= _STARTS[1] * guess and loss <= -_FAR * guess):
+        return None
+    if not _SCORES * (high - low) <= -loss <= high - low + guess:
+        return None
+    return Negated(function, f"only {right:.1%} of {count:.0f} classes are answered right")
+
+
+def _classes(obs: Observation, first: float, variance: float, loss: float) -> Negated | None:
     """The mean logarithm of the right class's probability, from -ln C down instead of up to 0.
 
-    With scores that far apart it is the difference of two of them.
+    Scores of a small variance v that know nothing have a cross entropy of about ln C + v/2, and
+    those that lie far apart the difference of two of them.
     """
     row = obs.layout.row_of.get("output/0", -1)
     if not 0 <= row < obs.stats.shape[0]:
@@ -107,10 +134,11 @@ def _classes(obs: Observation, first: float, loss: float) -> Negated | None:
     if count < _MANY:
         return None
     guess = math.log(count)
-    if not (_STARTS[0] * guess <= -first <= _STARTS[1] * guess and loss <= -_FAR * guess):
+    near = variance <= guess and -guess * (1 + _NEAR) - variance <= first <= -guess * (1 - _NEAR)
+    if not near:
         return None
     scores = float(obs.stats[row, _MAX]) - float(obs.stats[row, _MIN])
-    if not _SCORES * scores <= -loss <= scores + guess:
+    if not (loss <= -_RUNAWAY * guess and _SCORES * scores <= -loss <= scores + guess):
         return None
     return Negated(
         f"a likelihood of {count} classes", f"it began at -ln {count}, and falls without end"

@@ -17,6 +17,10 @@ _RARE = 0.3  # a number that more targets have is no gap
 _MISSING = 0.05  # share of the largest variance there can be
 _FEWEST = 8  # targets of a batch
 _NO_POINT = 1e-4  # more of it is missing than two points miss by rounding
+_NINES, _ALL_NINES = 2, frozenset("9")
+_ENDS = frozenset({32767.0, 32768.0, 65535.0, 2.0**31 - 1, 2.0**31, 2.0**32})  # of integers
+_ENORMOUS = 1e9  # so are 1e20, 9.97e36 and -3.4e38, which files have for gaps
+_NEARER = 0.5  # of the distance between the number and the others
 _NAN = math.nan
 
 
@@ -64,12 +68,26 @@ def marker(low: float, high: float, mean: float, std: float) -> Marker | None:
     return Marker(high, 1.0 - share, low, lacks) if share >= 1.0 - _RARE else None
 
 
+def stands_for_none(number: float) -> bool:
+    """Say whether files and scripts write this number for a missing one: nines, or an end."""
+    size = abs(number)
+    if size >= _ENORMOUS or size in _ENDS:
+        return True
+    digits = f"{size:.0f}"
+    return size == round(size) and len(digits) >= _NINES and set(digits) == _ALL_NINES
+
+
 def part_of_loss(function: str, facts: Mapping[str, float], one: Marker, loss: float) -> float:
-    """Return the least share of the loss that the targets at a marker make, NaN if unknown."""
+    """Return the least share of the loss that the targets at a marker make, NaN if unknown.
+
+    0 if an output has come half of the way to it: then it is an answer that is learned.
+    """
     least, most = facts.get("input_min", _NAN), facts.get("input_max", _NAN)
     distance = least - one.value if one.value < one.other else one.value - most
     if not (0 < distance < math.inf and 0 < loss < math.inf):
         return _NAN
+    if distance < _NEARER * abs(one.value - one.other):
+        return 0.0
     return one.share * (distance * distance if function == _SQUARED else distance) / loss
 
 
@@ -85,7 +103,9 @@ def apart(obs: Observation) -> tuple[Marker, float] | None:
     if not low < mean < high or not obs.stats[row, 0] >= _FEWEST:
         return None
     one = marker(low, high, mean, facts.get("target_std", _NAN))
-    return None if one is None else (one, part_of_loss(function, facts, one, loss[1]))
+    if one is None or not stands_for_none(one.value):
+        return None
+    return one, part_of_loss(function, facts, one, loss[1])
 
 
 def follow_marker(before: Sequence[Json], obs: Observation) -> Sequence[Json]:
@@ -106,15 +126,19 @@ def follow_marker(before: Sequence[Json], obs: Observation) -> Sequence[Json]:
 def least_distance(function: str, facts: Mapping[str, float]) -> float:
     """Return what an elementwise loss cannot be under for such outputs and targets; NaN if unknown.
 
-    The distance between their ranges and, of squares, between their standard deviations: the root
-    of the mean square is a norm.
+    The distance between their ranges or, of squares, between their standard deviations: the root
+    of the mean square is a norm. The mean size is at least the mean square ÷ the largest size.
     """
     gap = max(
         0.0,
         facts.get("input_min", _NAN) - facts.get("target_max", _NAN),
         facts.get("target_min", _NAN) - facts.get("input_max", _NAN),
     )
-    if function != _SQUARED:
-        return gap
     apart = facts.get("input_std", _NAN) - facts.get("target_std", _NAN)
-    return max(gap * gap, apart * apart)
+    if function == _SQUARED:
+        return max(gap * gap, apart * apart)
+    most = max(
+        facts.get("input_max", _NAN) - facts.get("target_min", _NAN),
+        facts.get("target_max", _NAN) - facts.get("input_min", _NAN),
+    )
+    return max(gap, apart * apart / most) if 0 < most < math.inf else gap

@@ -17,8 +17,8 @@ what the labels are about, cannot be learned from: only how often each label is 
   table of 4 to 256 columns and 20 samples a column, 1,000 at least, over half never change or equal
   another column, or two are one, and the loss has not fallen by ``learning``;
 * ``nothing_but_copies``: of such a table, of 8 samples a column and 256 at least, nine columns of
-  ten never change or equal another column, one in five or more are such copies, and the loss has
-  not fallen by three times ``learning``.
+  ten, or all but two of eight or more, never change or equal another column, one in five or more
+  are such copies, and the loss has not fallen by three times ``learning``.
 
 **Remedy.** Look at one batch as the model gets it. Drop or impute missing values before training;
 check joins, file paths, transforms, and that __getitem__ uses its index.
@@ -66,6 +66,7 @@ _SMALL_BATCH, _MORE, _WORSE, _HALVED = 64, 2.0, 1.5, 0.5
 _COLUMNS, _EACH, _ROWS = (4, 256), 20, 1000
 _MOST, _ONE = 0.5, 0.999
 _NEARLY_ALL, _COPIES, _FEWER_EACH, _FEWER_ROWS, _SOME_FALL = 0.9, 0.2, 8, 256, 3.0
+_EIGHT = 8  # columns, of which two that say something are next to none
 _SURE_SAVES = 8  # saved steps with the same batch
 _STEPS = 50  # before a run may be said not to learn
 
@@ -248,7 +249,8 @@ def _troubles(facts: Facts, wide: float) -> Iterator[tuple[str, float, float, fl
     copies = fact(facts, "duplicated_features") / wide
     correlation = fact(facts, "correlation_max")
     few, many = max(_FEWER_ROWS, _FEWER_EACH * wide), max(_ROWS, _EACH * wide)
-    if constant + copies >= _NEARLY_ALL and copies >= _COPIES:
+    two = wide >= _EIGHT and (constant + copies) * wide >= wide - 2
+    if (constant + copies >= _NEARLY_ALL or two) and copies >= _COPIES:
         yield "nothing_but_copies", constant + copies, _NEARLY_ALL, few, _SOME_FALL
     if constant > _MOST:
         yield "constant_features", constant, _MOST, many, 1.0

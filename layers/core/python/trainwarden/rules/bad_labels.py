@@ -16,13 +16,15 @@ outputs without end; labels that do not belong to their inputs can only be learn
 * ``random_labels``: the training accuracy is 0.6 at least, and 0.3 above the share of the most
   frequent class of its own batch, while no validation pass, ``passes`` or more, was ever better
   than its most frequent class and luck: what was learned by heart holds for nothing else. Or, by
-  a plain cross-entropy, before that: the training loss is under 0.93 of the entropy of validation's
-  class shares, the accuracy 0.05 above that class, while no validation pass of six or more had a
-  loss under 0.98 of that entropy, and the median of the last three is above 1.03 of it;
-* ``missing_marked``: in an elementwise loss one number, the very same at ``marks`` saved steps over
-  20 steps or more, lies apart from all other targets, such as -9999, at most 0.3 of them have it,
-  and they make 0.7 of the loss: that they are apart is seen from a variance of at least 0.95 of the
-  largest that targets of their mean can have between their ends.
+  a plain cross-entropy, before that: the training loss is under 0.95 of the entropy of the class
+  shares in training and in validation, while no validation pass of six or more had a loss under
+  0.98 of that entropy, and the median of the last three is above 1.03 of it;
+* ``missing_marked``: in an elementwise loss one number that is written for missing ones, of nines
+  such as -9999, an end of the integers or 1e9 and more, is the very same at ``marks`` saved steps
+  over 20 steps or more. It lies apart from all other targets, at most 0.3 of them have it, they
+  make 0.7 of the loss, and no output has come half of the way to it. That it lies apart is seen
+  from a variance of at least 0.95 of the largest that targets of their mean can have between their
+  ends.
 
 **Remedy.** Look at ten samples with their labels, of training and of validation. Map classes to
 numbers once, for both; check the order after sorting, joining or shuffling one of two arrays. Leave
@@ -73,8 +75,8 @@ _LEARNED, _ABOVE = 0.6, 0.3
 _LUCK = 0.1  # share of what is missing to 1 that the best of many passes may be better by chance
 _CERTAIN = 0.99
 _FEWEST = 50  # validation labels
-_UNDER, _NEVER, _RISEN = 0.93, 0.98, 1.03  # of the entropy of the class shares
-_A_LITTLE, _LONG = 0.05, 6  # accuracy above the most frequent class; validation passes
+_UNDER, _NEVER, _RISEN = 0.95, 0.98, 1.03  # of the entropy of the class shares
+_LONG = 6  # validation passes
 _STARTS = (0.7, 1.6)  # of that entropy: where a plain cross-entropy begins
 _PLAIN = ("weighted", "smoothing", "ignored", "reduction_sum")  # facts that are 0 in one
 _MARKED_STEPS, _OF_LOSS, _ALL = 20, 0.7, 1.1
@@ -196,7 +198,7 @@ class BadLabels(CheckedRule[Json]):
         if state["best"] > usual:
             return None
         if not (train > _LEARNED and above > _ABOVE):
-            return self._by_loss(state, obs) if above > _A_LITTLE else None
+            return self._by_loss(state, obs)
         message = (
             f"the training accuracy is {train:.0%}, yet in {state['passes']} validation passes it "
             f"never was above {usual:.0%}, what the most frequent class alone gives: labels do not "
@@ -213,13 +215,16 @@ class BadLabels(CheckedRule[Json]):
             return None
         if not _STARTS[0] * entropy <= start <= _STARTS[1] * entropy:
             return None
-        losses = [seen[2] for seen in state["train"] if seen[2] is not None]
-        if len(losses) < _KEPT or not sum(losses) < _UNDER * entropy * len(losses):
+        known = [seen[2:] for seen in state["train"] if seen[2] is not None and seen[3] > 0]
+        if len(known) < _KEPT:
+            return None
+        level, shares = (sum(values) / len(known) for values in zip(*known, strict=True))
+        if not level < _UNDER * min(entropy, shares):
             return None
         if least < _NEVER or not median(last) > _RISEN:
             return None
         message = (
-            f"the training loss is {sum(losses) / len(losses):.4g}, yet in {state['passes']} "
+            f"the training loss is {level:.4g}, yet in {state['passes']} "
             f"validation passes it never was better than {least * entropy:.4g}; to know how "
             f"frequent the classes are gives {entropy:.4g}: labels do not belong to their inputs"
         )
@@ -267,8 +272,9 @@ def _followed(state: Json, obs: Observation) -> Json:
     accuracy = fact(facts, "accuracy")
     train, start = state["train"], state["start"]
     if not math.isnan(accuracy):
-        loss = _mean_loss(obs)
-        train = [*train[1 - _KEPT :], [accuracy, _top(obs), loss]]
+        loss, least = _mean_loss(obs), state["guess"][1]
+        shares = _entropy(obs) if least is not None and least >= _NEVER else 0.0
+        train = [*train[1 - _KEPT :], [accuracy, _top(obs), loss, shares]]
         if start is None:
             plain = not any(fact(facts, name) > 0 for name in _PLAIN)
             start = loss if plain and loss is not None else -1.0
@@ -308,7 +314,7 @@ def _passed(state: Json, obs: Observation) -> Json:
     below = below and (accuracy < _BINARY or chance < _BINARY) and _train(state) > _GOOD
     most = max(counts.values()) / n
     margin = max(2.0 * math.sqrt(most * (1 - most) / n), _LUCK * (1 - most))
-    entropy = -sum(m / n * math.log(m / n) for m in counts.values() if m > 0)
+    entropy = _entropy(obs)
     loss, (_, least, last) = main_loss(obs), state["guess"]
     if loss is not None and entropy > 0:
         ratio = loss[1] / entropy
@@ -326,6 +332,15 @@ def _passed(state: Json, obs: Observation) -> Json:
 def _train(state: Json) -> float:
     seen = [accuracy for accuracy, *_ in state["train"]]
     return sum(seen) / len(seen) if seen else 0.0
+
+
+def _entropy(obs: Observation) -> float:
+    """Entropy of the shares that a batch's labels are drawn from (Miller and Madow's estimate)."""
+    counts = [m for m in next(iter(_batch.labels(obs).values()), {}).values() if m > 0]
+    n = sum(counts)
+    if not n:
+        return 0.0
+    return math.log(n) - sum(m * math.log(m) for m in counts) / n + (len(counts) - 1) / (2 * n)
 
 
 def _top(obs: Observation) -> float:

@@ -24,13 +24,15 @@ the rows (unit: 1) look like the wrong thing; evidence.kind says what it is:
 * *maximised*: cross_entropy over at least 3 classes is over 1.5 x ln C and at most a third of what
   a guess gets right is right, over ``long`` saved steps: the loss is made to rise;
 * *negated*: the loss was below 0 at each of ``long`` saved steps or more that span ``min_steps``,
-  although the one function it is made of cannot be, and that grows: outputs are so far from the
+  although the one function it is made of cannot be, and that grows. Outputs are so far from the
   targets that mse_loss or its like is 10 times the targets' variance (unit: the target's, squared)
-  or more, and the loss at most minus half of that; a binary cross entropy is over 1.5 x ln 2 with
-  at most a sixth right. Written by hand, without a function of torch: squares likewise, from means
-  and deviations of output and targets; and the logarithm of the right one of C scores, 3 or more,
-  if the loss began between -0.95 and -1.5 x ln C, where a guess is, is under -50 x ln C, and as far
-  under 0 as scores lie apart, or a twentieth of that at least.
+  or more, and the loss at least minus half of that; a binary cross entropy is over 1.5 x ln 2 with
+  at most a sixth right; one over C classes, 3 or more, began between -0.7 and -3 x ln C, is under
+  -5 x ln C, and no more than twice what a guess gets right is right. Written by hand, without a
+  function of torch: squares likewise, from means and deviations of output and targets; a likelihood
+  of C classes, if the loss began between -0.92 x ln C and -1.08 x ln C - v, with v <= ln C the
+  variance of the scores, and is under -20 x ln C (a warning). Such losses are no larger than scores
+  lie apart.
 
 Not counted: log_softmax in front of cross_entropy, which changes nothing; single elements; targets
 that broadcast from fewer elements on purpose.
@@ -69,7 +71,7 @@ from trainwarden.rules._facts import fact, functions, rounded, several_optimizer
 from trainwarden.rules._output import Bounded, output_activation
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
-from trainwarden.rules._signs import negated
+from trainwarden.rules._signs import negated, scatter
 
 _SLOW = frozenset({"double_sigmoid", "sigmoid_to_cross_entropy", "maximised"})
 _SIGMOIDS = frozenset({"Sigmoid", "Hardsigmoid"})
@@ -212,17 +214,20 @@ class LossMisuse(CheckedRule[Json]):
         return {**state, "kept": kept, "told": sorted({*state["told"], *kinds})}, found
 
     def _below(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
-        """Follow [first step, saved steps, first loss] of a run whose loss was never 0 or above."""
+        """Follow a run whose loss was never 0 or above.
+
+        [first step, saved steps, first loss, variance of the output's elements then]
+        """
         loss = main_loss(obs)
         if loss is None:
             return state, ()
-        since, count, first = state["below"] or (obs.step, 0, loss[1])
         if not loss[1] < 0:
             return {**state, "below": []}, ()
-        state = {**state, "below": [since, count + 1, first]}
+        since, count, *first = state["below"] or (obs.step, 0, loss[1], scatter(obs))
+        state = {**state, "below": [since, count + 1, *first]}
         if count + 1 < self.long or obs.step - since < self.min_steps or several_optimizers(obs):
             return state, ()
-        one = negated(obs, first, loss[1])
+        one = negated(obs, first[0], first[1], loss[1])
         if one is None:
             return state, ()
         message = (
@@ -230,9 +235,11 @@ class LossMisuse(CheckedRule[Json]):
             f"{since}, as is the negative of {one.what}: {one.sign}"
         )
         evidence = {"kind": "negated", "function": one.what, "saved_steps": count + 1}
+        known = bool(obs.scalars.get("objective"))
         finding = Finding(
-            obs.step, "", loss[1], 0.0, message, since, evidence, _REMEDIES["negated"]
-        )
+            obs.step, "", loss[1], 0.0, message, since, evidence, _REMEDIES["negated"],
+            1.0 if known else 0.8, None if known else Severity.WARNING,
+        )  # fmt: skip
         return {**state, "below": [], "told": sorted([*state["told"], "negated"])}, [finding]
 
     def _kinds(self, obs: Observation, function: str, facts: Mapping[str, float]) -> Iterator[str]:

@@ -20,7 +20,8 @@ steps in a row that span ``min_steps`` steps. evidence.kind says what it is:
   most, neither 1,000 steps nor ten times those so far will do. The way is the distance between all
   targets and the outputs, or the targets' standard deviation if that is larger, and how far the
   output has come is its largest element, at ``patience`` saved steps in a row of a run whose
-  elementwise loss, as large as such a distance makes it, has lost less than 5 %.
+  elementwise loss, as large as such a distance makes it, has lost less than 5 %. Numbers that
+  mark gaps in the targets are DAT006's business.
 
 Sigmoid in front of these is OBJ001's business.
 
@@ -59,7 +60,7 @@ from trainwarden.rules._facts import functions, rounded, skipped, suspicions
 from trainwarden.rules._output import Bounded, output_activation
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
-from trainwarden.rules._targets import ELEMENTWISE, least_distance, regression
+from trainwarden.rules._targets import ELEMENTWISE, apart, least_distance, regression
 
 _LOGITS = frozenset({"cross_entropy", "binary_cross_entropy_with_logits"})
 _BY_SIGMOID = frozenset({"Sigmoid", "Hardsigmoid", "LogSigmoid"})  # log-probabilities are logits
@@ -67,7 +68,7 @@ _CLOSE = 0.002  # of the range: a linear output passes this by in a few steps
 _GUESSES = ((0.0, 1.0), (-1.0, 1.0))
 _FEW_STEPS, _MANY_STEPS, _TENFOLD = 50, 1000.0, 10.0
 _STILL, _MADE_OF_IT = 0.05, 0.9  # of the starting loss; of the loss that the distance makes
-_LARGE, _SMALLEST = 1000.0, 1e-9
+_LARGE, _CLOSE_TO_IT, _SMALLEST = 1000.0, 0.99, 1e-9
 _SCALE = (
     "Standardise the targets: subtract their mean, divide by their standard deviation.",
     "Or set the bias of the last layer to the targets' mean before training.",
@@ -218,10 +219,13 @@ def _unscaled(obs: Observation, steps: int) -> Iterator[tuple[str, _Suspect]]:
     if found is None:
         return
     function, facts = found
+    farthest = max(facts.get("target_max", 0.0), -facts.get("target_min", 0.0))
+    if not farthest >= _CLOSE_TO_IT * _LARGE:  # an output that near makes it no large way
+        return
     one = _Suspect(function, facts.get("input_min", math.nan), facts.get("input_max", math.nan),
                    "", facts)  # fmt: skip
     least = max(_TENFOLD, _MANY_STEPS / steps) ** 2 * one.reach
-    if not max(least, _LARGE) <= one.way < math.inf:
+    if not max(least, _LARGE) <= one.way < math.inf or apart(obs) is not None:
         return
     loss, distance = main_loss(obs), least_distance(function, facts)
     if loss is not None and _MADE_OF_IT * distance <= loss[1]:
