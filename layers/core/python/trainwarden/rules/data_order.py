@@ -192,8 +192,7 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
         seen = [label for label in seen if label >= 0 and told[label] >= 1]
     if not seen:
         return None
-    batch = {str(label): int(told[label]) for label in seen}
-    counts, size = _added(old["n"], batch), sum(batch.values())
+    counts, size = _added(old["n"], told, seen)
     step, low, high = old["last"]
     pure, pairs, stayed = old["pure"], old["pairs"], old["stayed"]
     if len(seen) == 1:
@@ -209,15 +208,18 @@ def _counted(kept: Json | None, obs: Observation, name: str) -> Json:
             "pairs": pairs, "stayed": stayed, "last": last}  # fmt: skip
 
 
-def _added(before: Mapping[str, int], batch: Mapping[str, int]) -> dict[str, int]:
-    """Sums by class; those beyond the first ``_KEPT`` classes are one, ``rest``."""
-    if len(before) + len(batch) <= _KEPT:
-        return {**before, **{key: n + before.get(key, 0) for key, n in batch.items()}}
-    counts = dict(before)
-    for label, n in batch.items():
-        key = label if label in counts or len(counts) < _KEPT else "rest"
+def _added(
+    before: Mapping[str, int], told: Mapping[int, int], seen: Sequence[int]
+) -> tuple[dict[str, int], int]:
+    """Sums by class, those beyond the first ``_KEPT`` classes as ``rest``; size of the batch."""
+    counts, size = dict(before), 0
+    room = len(counts) + len(seen) <= _KEPT
+    for label in seen:
+        key, n = str(label), int(told[label])
+        key = key if room or key in counts or len(counts) < _KEPT else "rest"
         counts[key] = counts.get(key, 0) + n
-    return counts
+        size += n
+    return counts, size
 
 
 def _neighbours(
