@@ -136,9 +136,9 @@ def _shift(obs: Observation) -> tuple[str, float] | None:
 
 
 def _most_shifted(obs: Observation) -> tuple[str, float] | None:
-    shifts = [(fact(f, "shift"), n) for n, f in _batch.inputs(obs).items()]
-    known = [(shift, name) for shift, name in shifts if shift >= 0]
-    if not known:
-        return None
-    shift, name = max(known)
-    return name, shift
+    most = None
+    for name, facts in _batch.inputs(obs).items():
+        shift = fact(facts, "shift")
+        if shift >= 0 and (most is None or (shift, name) > (most[1], most[0])):
+            most = name, shift
+    return most

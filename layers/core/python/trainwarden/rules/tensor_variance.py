@@ -176,12 +176,11 @@ class TensorVariance(CheckedRule[Json]):
         self, first: list[float | None], obs: Observation, rows: IntArray
     ) -> tuple[int, str, float] | None:
         """Position, kind and variance of the worst matrix, None if all are well."""
-        fans, scales = once(obs.layout, "fans of followed", _fans)
+        least = once(obs.layout, ("least", self.min_scale), self._least)
         squares, n = obs.stats[:, _SQUARES][rows], obs.stats[:, 0][rows]  # never below variances
-        small = _NEAR * self.min_scale
         if not (
             np.count_nonzero(squares > (_ROUNDED * self.max_variance) * n)
-            or np.count_nonzero(squares < n * (small / _ROUNDED * scales))
+            or np.count_nonzero(squares < n * least)
         ):
             return None
         values = _variances(obs, rows)
@@ -190,11 +189,17 @@ class TensorVariance(CheckedRule[Json]):
         if spread.any():
             worst = int(np.argmax(np.where(spread, values, -1.0)))
             return worst, "spread", float(values[worst])
+        fans = once(obs.layout, "fans of followed", _fans)
         collapsed = (values * fans < self.min_scale) & (values * self.growth < was)
         if not collapsed.any():
             return None
         worst = int(np.flatnonzero(collapsed)[0])
         return worst, "collapsed", float(values[worst])
+
+    def _least(self, layout: Layout) -> FloatArray:
+        """Mean square of each matrix under which a look at its variance is worth it."""
+        found: FloatArray = _NEAR * self.min_scale / _ROUNDED * (1.0 / _fans(layout))
+        return found
 
     def _sagemaker(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """SageMaker's meaning: any tensor beyond the limits, once until it is back."""
@@ -235,8 +240,7 @@ def _followed(layout: Layout) -> IntArray:
     return chosen
 
 
-def _fans(layout: Layout) -> tuple[FloatArray, FloatArray]:
-    """Inputs of a unit of each matrix, and one over that."""
+def _fans(layout: Layout) -> FloatArray:
+    """Inputs of a unit of each matrix."""
     shapes = (layout.tensors[int(r)].shape for r in _followed(layout))
-    fans = np.array([float(max(1, math.prod(shape[1:]))) for shape in shapes])
-    return fans, 1.0 / fans
+    return np.array([float(max(1, math.prod(shape[1:]))) for shape in shapes])
