@@ -110,7 +110,7 @@ def test_labels_that_are_all_the_same(run: list[Observation], fires: list[int]) 
 
 def by_heart(
     train: float, validation: Sequence[float], *, start: float = 2.33, labels: int = 10,
-    **more: float,
+    rows: int = 500, **more: float,
 ) -> list[Observation]:  # fmt: skip
     """Losses of a network over ten classes; the best that knows no more than these has ln 10."""
     run = []
@@ -121,7 +121,8 @@ def by_heart(
             run.append(Script().step(step, loss=start if step < 3 else train, labels=batch,
                                      scalars=facts))  # fmt: skip
         facts = told(accuracy=0.1, classes=10.0)
-        run.append(Script().step(5 * i + 5, loss=loss, mode=Mode.EVAL, labels=TEN, scalars=facts))
+        every = {"label/0": dict.fromkeys(range(10), rows // 10)}
+        run.append(Script().step(5 * i + 5, loss=loss, mode=Mode.EVAL, labels=every, scalars=facts))
     return run
 
 
@@ -138,6 +139,11 @@ RISING = [2.31, 2.33, 2.36, 2.4, 2.42, 2.45, 2.5]
         pytest.param(by_heart(2.1, [2.31] * 7), [], id="validation-waits"),
         pytest.param(by_heart(2.05, RISING, labels=8), [], id="fewer-classes-in-training"),
         pytest.param(by_heart(1.9, RISING, labels=8), [30], id="but-it-knows-more-than-that"),
+        pytest.param(
+            by_heart(2.1, [0.1 + loss for loss in RISING], rows=150),
+            [],
+            id="too-few-rows-to-show-what-is-weak",
+        ),
         pytest.param(by_heart(2.1, RISING, smoothing=0.1), [], id="smoothed-labels"),
         pytest.param(by_heart(2.1, RISING, weighted=1.0), [], id="weighted-classes"),
         pytest.param(by_heart(2.1, RISING, start=9.0), [], id="another-loss-beside-it"),

@@ -21,7 +21,7 @@ _APART, _PART, _ROUNDED = (
     1.05,
 )  # of the targets' variance; of the least and most distance
 _STARTS, _FAR = (0.7, 3.0), 5.0  # of ln C, where torch's function is known
-_NEAR, _RUNAWAY = 0.08, 20.0  # of ln C, where it is not
+_NEAR, _RUNAWAY = 0.05, 20.0  # of ln C, where it is not
 _UNLEARNED = 2.0  # times what a guess gets right
 _SCORES = 0.05  # of the distance of the farthest scores: a mean over samples is less than that
 _MANY = 3  # classes: what looks like ln 2 may be anything

@@ -16,9 +16,10 @@ outputs without end; labels that do not belong to their inputs can only be learn
 * ``random_labels``: the training accuracy is 0.6 at least, and 0.3 above the share of the most
   frequent class of its own batch, while no validation pass, ``passes`` or more, was ever better
   than its most frequent class and luck: what was learned by heart holds for nothing else. Or, by
-  a plain cross-entropy, before that: the training loss is under 0.95 of the entropy of the class
-  shares in training and in validation, while no validation pass of six or more had a loss under
-  0.98 of that entropy, and the median of the last three is above 1.03 of it;
+  a plain cross-entropy over four classes or more, before that: the training loss is under 0.95 of
+  the entropy of the class shares in training and in validation, while no validation pass of six or
+  more, of 200 labels each, had a loss under 0.98 of that entropy, and the median of the last three
+  is above 1.03 of it (where there are few classes and rows, weak labels look the same);
 * ``missing_marked``: in an elementwise loss one number that is written for missing ones, of nines
   such as -9999, an end of the integers or 1e9 and more, is the very same at ``marks`` saved steps
   over 20 steps or more. It lies apart from all other targets, at most 0.3 of them have it, they
@@ -77,6 +78,7 @@ _CERTAIN = 0.99
 _FEWEST = 50  # validation labels
 _UNDER, _NEVER, _RISEN = 0.95, 0.98, 1.03  # of the entropy of the class shares
 _LONG = 6  # validation passes
+_CLASSES, _MANY = 4, 200  # fewer classes and validation labels do not show what is weakly learned
 _STARTS = (0.7, 1.6)  # of that entropy: where a plain cross-entropy begins
 _PLAIN = ("weighted", "smoothing", "ignored", "reduction_sum")  # facts that are 0 in one
 _MARKED_STEPS, _OF_LOSS, _ALL = 20, 0.7, 1.1
@@ -210,18 +212,15 @@ class BadLabels(CheckedRule[Json]):
     def _by_loss(self, state: Json, obs: Observation) -> Finding | None:
         """Tell what is learned by heart by the losses, before the accuracy shows it."""
         entropy, least, last = state["guess"]
-        start = state["start"]
-        if state["passes"] < max(_LONG, self.passes) or least is None or start is None:
-            return None
-        if not _STARTS[0] * entropy <= start <= _STARTS[1] * entropy:
-            return None
+        counts = next(iter(_batch.labels(obs).values()), {})
         known = [seen[2:] for seen in state["train"] if seen[2] is not None and seen[3] > 0]
-        if len(known) < _KEPT:
+        if not _plain(state) or len(counts) < _CLASSES or sum(counts.values()) < _MANY:
+            return None
+        if state["passes"] < max(_LONG, self.passes) or len(known) < _KEPT:
             return None
         level, shares = (sum(values) / len(known) for values in zip(*known, strict=True))
-        if not level < _UNDER * min(entropy, shares):
-            return None
-        if least < _NEVER or not median(last) > _RISEN:
+        rose = least is not None and least >= _NEVER and median(last) > _RISEN
+        if not (rose and level < _UNDER * min(entropy, shares)):
             return None
         message = (
             f"the training loss is {level:.4g}, yet in {state['passes']} "
@@ -250,6 +249,12 @@ class BadLabels(CheckedRule[Json]):
         )
         evidence = {"kind": "missing_marked", "number": value, "share": round(share, 4)}
         return Finding(obs.step, _label(obs), part, _OF_LOSS, message, since, evidence, _GAPS)
+
+
+def _plain(state: Json) -> bool:
+    """Say whether the run began where a plain cross-entropy does."""
+    entropy, start = state["guess"][0], state["start"]
+    return start is not None and bool(_STARTS[0] * entropy <= start <= _STARTS[1] * entropy)
 
 
 def _label(obs: Observation) -> str:

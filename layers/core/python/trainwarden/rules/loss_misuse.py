@@ -30,7 +30,7 @@ the rows (unit: 1) look like the wrong thing; evidence.kind says what it is:
   at most a sixth right; one over C classes, 3 or more, began between -0.7 and -3 x ln C, is under
   -5 x ln C, and no more than twice what a guess gets right is right. Written by hand, without a
   function of torch: squares likewise, from means and deviations of output and targets; a likelihood
-  of C classes, if the loss began between -0.92 x ln C and -1.08 x ln C - v, with v <= ln C the
+  of C classes, if the loss began between -0.95 x ln C and -1.05 x ln C - v, with v <= ln C the
   variance of the scores, and is under -20 x ln C (a warning). Such losses are no larger than scores
   lie apart.
 
