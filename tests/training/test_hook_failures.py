@@ -65,13 +65,13 @@ def break_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise ZeroDivisionError("a bug of ours")
         original(*args)
 
-    monkeypatch.setattr("trainwarden.hook.torch.parameters.table", broken)
+    monkeypatch.setattr("trainwarden.hook.draft.table", broken)
 
 
 def test_a_bug_in_the_hook_ends_the_watch_and_not_the_training(
     monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
-    break_after(12, monkeypatch)
+    break_after(3, monkeypatch)
     model, store = mlp(), MemoryObjects()
     optimizer = sgd(model)
     with watched(store, model, optimizer, LOSS, strict=False) as hook:

@@ -149,7 +149,8 @@ def test_sequences_have_features_last_unless_they_are_convolved() -> None:
 
 def test_of_many_features_some_are_looked_at() -> None:
     features = Features(10_000)
-    found = features.add(RNG.normal(size=(3, 10_000)), samples=3, size=3)
+    rows = RNG.normal(size=(3, 10_000))[:, features.kept]
+    found = features.add(rows, samples=3, size=3)
     assert found["features"] == 10_000.0
     assert found["constant_features"] == 0.0
     assert len(spread_over(10_000, 4096)) == 4096

@@ -158,3 +158,42 @@ def test_patches_of_several_runs_in_any_order_leave_nothing_behind() -> None:
         first.remove()
         second.remove()
         assert Owner.call is original
+
+
+class OwnLoss(nn.Module):
+    """A model that computes its loss itself, by a function that is watched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.body(x), y)
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["compiled later", "compiled before"])
+def test_a_compiled_model_with_a_watched_function_is_one_graph(*, early: bool) -> None:
+    made = list[int]()
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        made.append(len(graph.graph.nodes))
+        return graph.forward
+
+    torch._dynamo.reset()
+    model, store = OwnLoss(), MemoryObjects()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    compiled: Any = torch.compile(model, backend=backend, fullgraph=True)
+    if early:
+        compiled(X, Y)
+    losses = list[float]()
+    with watched(store, compiled, optimizer, save_interval=3, dense_steps=0) as hook:
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss = compiled(X, Y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert hook.active
+    assert read(store).scalars("loss") == pytest.approx(losses[::3])
+    assert len(made) == 1 + early  # at most once again, when the function is first watched

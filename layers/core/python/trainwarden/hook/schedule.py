@@ -37,9 +37,7 @@ class Schedule:
     def saves(self, step: int) -> bool:
         """Say whether ``step`` is saved."""
         since = step - self.start
-        if not self.covers(step):
-            return False
-        return since < self.dense or since % self.interval == 0
+        return (since < self.dense or since % self.interval == 0) and self.covers(step)
 
     def covers(self, step: int) -> bool:
         """Say whether ``step`` may be saved if there is a reason to."""

@@ -15,7 +15,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -23,13 +22,11 @@ import numpy as np
 from trainwarden.errors import TrainwardenError
 from trainwarden.hook.config import Place
 from trainwarden.hook.destination import open_store
+from trainwarden.hook.draft import Draft
 from trainwarden.hook.options import Options
 from trainwarden.hook.rows import Rows
 from trainwarden.hook.uploader import Limits, Uploader
 from trainwarden.model import (
-    Channels,
-    FloatArray,
-    IntArray,
     Json,
     Mode,
     Observation,
@@ -43,7 +40,6 @@ from trainwarden.wire.names import MAX_COLLECTION_CHARS, writable
 
 logger = logging.getLogger("trainwarden")
 T = TypeVar("T")
-_MAX_TABLES = 256  # of one draft, before they are put together
 _MAX_SAID = 500  # messages remembered, so that each is said once
 
 
@@ -65,40 +61,6 @@ if hasattr(os, "register_at_fork"):
 def say(message: str) -> None:
     """Warn the user. Not through ``warnings``: with ``-W error`` those end a training."""
     logger.warning("trainwarden: %s", message)
-
-
-@dataclass
-class Draft:
-    """An observation in the making; the adapter fills it while the step runs."""
-
-    step: int
-    mode: Mode
-    mode_step: int
-    time: float
-    scalars: dict[str, dict[str, float]] = field(default_factory=dict)
-    channels: dict[str, Channels] = field(default_factory=dict)
-    labels: dict[str, dict[int, int]] = field(default_factory=dict)
-    tables: list[tuple[IntArray, FloatArray]] = field(default_factory=list)
-
-    def scalar(self, collection: str, name: str, value: float) -> None:
-        """Set a scalar; the last value of a step wins."""
-        self.scalars.setdefault(str(collection), {})[name] = value
-
-    def rows(self, rows: IntArray, table: FloatArray) -> None:
-        """Set rows (R,) of the layout to ``table`` (R, 32)."""
-        self.tables.append((rows, table))
-        if len(self.tables) > _MAX_TABLES:  # a loop that records and never steps
-            last = {
-                row: stats
-                for many, tables in self.tables
-                for row, stats in zip(many.tolist(), tables, strict=True)
-            }
-            self.tables = [(np.array(list(last), dtype=np.int64), np.array(list(last.values())))]
-
-    @property
-    def empty(self) -> bool:
-        """True if there is nothing to save."""
-        return not (self.scalars or self.tables or self.channels or self.labels)
 
 
 class Adapter(Protocol):
@@ -205,6 +167,7 @@ class Session:
 
     def submit(self, draft: Draft) -> None:
         """Hand a draft over for upload."""
+        draft.settle()
         layout, named = self._rows.layout, self._rows.named
         stats = np.full((len(layout.tensors) if draft.tables else 0, WIDTH), np.nan)
         for rows, table in draft.tables:

@@ -97,10 +97,10 @@ OBJECTIVE = Section(
     "`torch.nn.functional` that computes a loss, also through torch's loss modules and inside "
     "models: `cross_entropy.classes`. The same function with another number of classes is "
     "`cross_entropy:1`. Losses computed by hand have none. Shares are of a sample: at most 256 "
-    "rows or 32,768 elements of a call, predictions of up to 2,048 rows; at most 8 calls of a "
-    "training step. Of an evaluation pass `classes`, `accuracy`, `impossible_targets`, "
-    "`target_min` and `target_max` are kept, over its batches (the first 64, then every second, "
-    "then every fourth, …).",
+    "rows or 32,768 elements of a call, predictions of up to 2,048 rows (of many classes fewer, at "
+    "least 16); at most 8 calls of a training step. Of an evaluation pass `classes`, `accuracy`, "
+    "`impossible_targets`, `target_min` and `target_max` are kept, over its batches (the first 64, "
+    "then every second, then every fourth, …).",
     (
         Fact("classes", "classes", "size of the class dimension; 2 for binary losses"),
         Fact("accuracy", "1", "share of predictions that are right: largest score, or the sign"),
@@ -132,11 +132,11 @@ BATCH = Section(
     "Facts about batches",
     "Collection `batch`, names `input/0.fact` and `output/0.fact`, with the prefix of the model if "
     "several are watched. Features are the columns of a table, the channels of images, the last "
-    "dimension of sequences (the second if the model convolves them). At most 32,768 elements of a "
-    "batch are looked at: whole samples, of images and sequences at least 16 with pixels left out; "
-    "at most 4,096 features, evenly spread. All but the last four of inputs are cumulated over the "
-    "saved steps so far; NaN and infinity are counted and left out. Bytes of images are data, "
-    "other integers are tokens.",
+    "dimension of sequences (the second if the model convolves them). About 32,768 elements of a "
+    "batch are looked at: samples evenly spread over it, at least 16, and of images and sequences "
+    "fewer pixels and positions; at most 4,096 features, evenly spread. All but the last four of "
+    "inputs are cumulated over the saved steps so far; NaN and infinity are counted and left out. "
+    "Bytes of images are data, other integers are tokens.",
     (
         Fact("features", "features", "of the input, those not looked at included"),
         Fact("seen", "samples", "looked at so far"),

@@ -27,13 +27,16 @@ class Features:
 
     Args:
         features: F, as many as there are.
+
+    Attributes:
+        total: F.
+        kept: Positions of those that are looked at (K,) int64.
     """
 
     def __init__(self, features: int) -> None:
         self.total = features
-        self._kept = spread_over(features, MAX_FEATURES)
-        self._whole = len(self._kept) == features
-        self._spread = FeatureSpread(len(self._kept))
+        self.kept = spread_over(features, MAX_FEATURES)
+        self._spread = FeatureSpread(len(self.kept))
         self._reference: tuple[FloatArray, FloatArray] | None = None  # means, 1/std or 0
         self._alike: list[list[int]] | None = None  # groups of features that were equal so far
         self._pairs: _Pairs | None = None
@@ -44,12 +47,10 @@ class Features:
         """Add a batch and return the facts.
 
         Args:
-            rows: (R, F) float64; several rows belong to one sample if it is an image.
+            rows: (R, K) float64; several rows belong to one sample if it is an image.
             samples: In ``rows``.
             size: Samples of the batch, those not looked at included.
         """
-        if not self._whole:
-            rows = rows[:, self._kept]
         self._nonfinite += self._spread.add(rows)
         self._seen += samples
         if self._pairs is None:

@@ -11,23 +11,23 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from trainwarden.hook.session import Draft, Session
-from trainwarden.hook.torch.batches import sample_of
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
+from trainwarden.hook.torch.batches import measure, sample_of
 from trainwarden.hook.torch.callbacks import Callback
 from trainwarden.hook.torch.functions import BOUNDS, Bounds, Functions
 from trainwarden.hook.torch.modules import Modules, Named
 from trainwarden.hook.torch.order import Order
-from trainwarden.hook.torch.parameters import measure
 from trainwarden.hook.torch.views import View, dtype_name, tensors_in, view
-from trainwarden.model import Channels, Collection, TensorInfo
+from trainwarden.model import Channels, Collection, FloatArray, TensorInfo
 from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.reductions import Tensor, channel_columns, channels
 
+_FLAGS = INDEX["flags"]
 CHANNEL_ELEMENTS = 2**18  # looked at for the activity of channels
 MAX_CALLS = 4  # of one module in one forward pass: a ReLU used twice has two rows
 MAX_INPUTS = 10  # forward passes in which also inputs are looked at
@@ -251,21 +251,27 @@ class Activations:
         found = view(sample)
         if found is None or self._draft is None:
             return
-        table = measure([Tensor(found.array, found.dtype, bounds=bounds)])
-        if sampled:
-            table[0, INDEX["flags"]] = Flag.SAMPLED
+        activity = None
         if relu_like and found.array.ndim and not output.is_complex():
             # Counting is cheap, and a channel must be seen often before it may be called dead.
-            more = view(sample_of(output, CHANNEL_ELEMENTS)[0]) or found
-            self._draft.channels[info.name] = self._activity(more)
-            channel_columns(table[0], self._draft.channels[info.name])
-        self._draft.rows(np.array([self._session.row(info)]), table)
+            more = view(sample_of(output, CHANNEL_ELEMENTS)[0]) or found if sampled else found
+            activity = self._draft.channels[info.name] = self._activity(more)
+        finish = partial(_finish, activity, Flag.SAMPLED if sampled else 0)
+        tensor = Tensor(found.array, found.dtype, bounds=bounds)
+        measure(self._draft, [self._session.row(info)], [tensor], finish)
 
     def _activity(self, found: View) -> Channels:
         dimensions = found.array.ndim
         # Images (N, C, H, W) and vectors (N, F) have channels second, sequences (N, T, F) last.
         axis = 1 if dimensions in {2, 4, 5} or (dimensions == 3 and self._has_conv1d) else -1  # noqa: PLR2004 - see above
         return channels(found.array, axis, dtype=found.dtype)
+
+
+def _finish(activity: Channels | None, flags: int, table: FloatArray) -> None:
+    if flags:
+        table[0, _FLAGS] = flags
+    if activity is not None:
+        channel_columns(table[0], activity)
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-import numpy as np
 import torch
 
-from trainwarden.hook.session import Draft, Session
-from trainwarden.hook.torch.parameters import measure
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.views import view
-from trainwarden.model import Collection, TensorInfo
+from trainwarden.model import Collection, FloatArray, TensorInfo
 from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.packing import SMALL
 from trainwarden.stats.reductions import Tensor
 
+_FLAGS = INDEX["flags"]
 MAX_TENSORS = 4  # inputs or outputs of one forward pass
 MAX_ELEMENTS = 2**15  # read of one activation, input or output; of more, whole samples are left out
 
@@ -47,10 +49,31 @@ def add_batch(
             rows.append(session.row(info))
             found.append(Tensor(seen.array, seen.dtype))
             flags.append(Flag.SAMPLED if sampled else 0)
-    if found:
-        table = measure(found)
-        table[:, INDEX["flags"]] = flags
-        draft.rows(np.array(rows), table)
+    measure(draft, rows, found, partial(_flag, flags) if any(flags) else None)
+
+
+def measure(
+    draft: Draft,
+    rows: Sequence[int],
+    tensors: list[Tensor],
+    finish: Callable[[FloatArray], object] | None = None,
+) -> None:
+    """Have tensors measured that may change before the step is made.
+
+    Copies of small ones wait for the weights: statistics are cheaper together. Large ones, which
+    are measured one by one anyway, are so at once.
+    """
+    if all(tensor.x.size <= SMALL for tensor in tensors):
+        draft.measure(
+            rows, [tensor._replace(x=tensor.x.copy(order="K")) for tensor in tensors], finish
+        )
+    else:
+        draft.measure(rows, tensors, finish)
+        draft.settle()
+
+
+def _flag(flags: list[int], table: FloatArray) -> None:
+    table[:, _FLAGS] = flags
 
 
 def add_tensor(
@@ -60,5 +83,5 @@ def add_tensor(
     seen = view(tensor)
     if seen is not None:
         info = TensorInfo(name, collection, tuple(tensor.shape), seen.dtype)
-        table = measure([Tensor(seen.array, seen.dtype)])
-        draft.rows(np.array([session.row(info)]), table)
+        draft.measure([session.row(info)], [Tensor(seen.array, seen.dtype)])
+        draft.settle()

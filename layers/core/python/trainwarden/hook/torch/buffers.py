@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from torch import nn
 
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.modules import Modules
-from trainwarden.hook.torch.parameters import measure
 from trainwarden.hook.torch.views import view
 from trainwarden.model import Collection, TensorInfo
 from trainwarden.stats.dtypes import Array
@@ -44,7 +43,7 @@ class Buffers:
         self._last: Draft | None = None
 
     def add(self, draft: Draft) -> None:
-        """Measure them, once for each draft, after the forward pass that changed them."""
+        """Have them measured, once for each draft, after the pass that changed them."""
         if draft is self._last or Collection.BUFFERS not in self._session.options.collections:
             return
         self._last = draft
@@ -63,9 +62,7 @@ class Buffers:
                 previous = None
             tensors.append(Tensor(array, found.dtype, previous))
             rows.append(buffer.row)
-        if not tensors:
-            return
-        draft.rows(np.array(rows), measure(tensors))
+        draft.measure(rows, tensors)
         if self._session.options.updates:
             measured = dict(zip(rows, tensors, strict=True))
             for buffer in self._buffers.values():

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from trainwarden.hook.session import Draft
+from trainwarden.hook.draft import Draft
 from trainwarden.hook.torch.activations import Activations
 from trainwarden.hook.torch.facts import Facts
 from trainwarden.hook.torch.losses import LossFinder
@@ -68,6 +68,7 @@ class Capture:
         share = None if optimizer is None else self._share(optimizer)
         self._parameters.capture(draft, share, scaling, weights=weights)
         self._facts.add(draft, optimizer, call)
+        draft.settle()
 
     def _look_around(self) -> None:
         """Find parameters that are new: at first, when optimizers got some, and now and then."""

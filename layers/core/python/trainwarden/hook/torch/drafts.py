@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from trainwarden.errors import BadInputError
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.batches import add_tensor
 from trainwarden.hook.torch.losses import LossReader
 from trainwarden.hook.torch.objective import Objectives
@@ -157,5 +158,6 @@ class Drafts:
         if tally.weighted:
             draft.scalar(Collection.LABELS, "weighted", 1.0)
         if Collection.OBJECTIVE in options.collections:
-            for name, value in tally.objectives.facts().items():
-                draft.scalar(Collection.OBJECTIVE, name, value)
+            facts = tally.objectives.facts()
+            if facts:
+                draft.facts(Collection.OBJECTIVE, facts)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.drafts import Drafts
 from trainwarden.hook.torch.losses import LOSS
 from trainwarden.hook.torch.origin import any_nonfinite, first_operation, order_facts
@@ -97,11 +98,11 @@ class Events:
         draft = self._drafts.draft
         if draft is None:
             return
+        draft.settle()
         self.watch.settle()
         facts = self.window.facts()
         if self._tells_window:
-            for name, value in facts.items():
-                draft.scalar(Collection.WINDOW, name, value)
+            draft.facts(Collection.WINDOW, facts)
         if self._tells_history:
             self._tell_history(draft)
 
@@ -114,5 +115,5 @@ class Events:
         if bad and not self._was_bad:
             found |= order_facts(draft, self._session.tensors, self._operation, loss=loss)
         self._operation, self._was_bad = "", bad
-        for name, value in found.items():
-            draft.scalar(Collection.HISTORY, name, value)
+        if found:
+            draft.facts(Collection.HISTORY, found)

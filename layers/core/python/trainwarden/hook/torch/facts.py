@@ -6,7 +6,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.buffers import Buffers
 from trainwarden.hook.torch.losses import LossReader
 from trainwarden.hook.torch.membership import SETTLED, Members

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.views import view
@@ -92,24 +93,29 @@ class Batches:
                 self._tell(draft, name, found)
 
     def _tell(self, draft: Draft, name: str, facts: dict[str, float]) -> None:
-        for fact, value in facts.items():
-            draft.scalar(Collection.BATCH, f"{name}.{fact}", value)
+        if facts:
+            draft.facts(Collection.BATCH, facts, f"{name}.")
 
     def _data(self, draft: Draft, name: str, prefix: str, tensor: torch.Tensor) -> None:
         if not self._wanted:
             return
-        kept = self._sample(prefix, tensor)
+        whole = self._sample(prefix, tensor)
         axis = self._axis(prefix, tensor.dim())
+        found = self._features.get(name)
+        if found is None or found.total != tensor.shape[axis]:
+            found = self._features[name] = Features(tensor.shape[axis])
+        kept = whole
+        if found.kept.size < found.total:
+            kept = whole.index_select(axis, torch.from_numpy(found.kept).to(whole.device))
         # Features first: the numbers of each lie together.
         wide = np.ascontiguousarray(kept.movedim(axis, 0).to("cpu", torch.float64).numpy())
         rows = wide.reshape(len(wide), -1).T
-        found = self._features.get(name)
-        if found is None or found.total != rows.shape[1]:
-            found = self._features[name] = Features(rows.shape[1])
-        facts = found.add(rows, samples=kept.shape[0], size=tensor.shape[0])
-        compared = view(kept[:MAX_COMPARED])
-        if compared is not None and len(compared.array) > 1:
-            facts["duplicated_samples"] = duplicated(compared.array)
+        facts = found.add(rows, samples=whole.shape[0], size=tensor.shape[0])
+        alike = _duplicated(kept)
+        if alike and kept is not whole:
+            alike = _duplicated(whole)  # samples may differ in what was left out
+        if alike is not None:
+            facts["duplicated_samples"] = alike
         self._tell(draft, name, facts)
 
     def _sample(self, prefix: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -147,6 +153,11 @@ class Batches:
         for token, number in zip(distinct.tolist(), numbers.tolist(), strict=True):
             if token in counts or len(counts) < MAX_TOKENS:
                 counts[token] = counts.get(token, 0) + number
+
+
+def _duplicated(samples: torch.Tensor) -> float | None:
+    compared = view(samples[:MAX_COMPARED])
+    return duplicated(compared.array) if compared is not None and len(compared.array) > 1 else None
 
 
 def _hidden(tensor: Any) -> bool:

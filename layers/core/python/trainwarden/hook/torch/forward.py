@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from trainwarden.errors import BadInputError
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.activations import Activations
 from trainwarden.hook.torch.callbacks import Callback
 from trainwarden.hook.torch.features import MAX_BATCHES, Batches

@@ -16,7 +16,8 @@ import torch
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.callbacks import Patch
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.optimizers import Optimizers, owned_by
@@ -177,6 +178,9 @@ class Loop:
         """
         watch = self._watches.get(optimizer)
         if watch is None:
+            return
+        if not (watch.whole or self.handles or len(self._watches) > 1) and draft is None:
+            watch.steps += 1  # nothing is followed
             return
         reached = watch.reached if watch.whole else []
         if draft is not None and self._wanted:

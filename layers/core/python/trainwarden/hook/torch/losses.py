@@ -8,6 +8,7 @@ what ``backward()`` is called on, ``output.loss`` of the model, and the loss fun
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -84,6 +85,7 @@ class LossFinder:
         self.searching = True  # what ``backward()`` is called on may be the loss of the run
         self._closely, self._foreign = True, False  # look whose a loss is; others were seen
         self._scaled: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._last: tuple[weakref.ref[torch.Tensor], int] | None = None  # a loss and its version
         self._backward = Patch(torch.autograd, "backward", self._around_backward)
         self._counting = self.watching = False
         self.checking, self.checks = False, 0  # in a validation in training mode; how many
@@ -153,7 +155,16 @@ class LossFinder:
         self._session.guarded(self._started_backward, args[0] if args else kwargs.get("tensors"))
         return original(*args, **kwargs)
 
+    def saw(self, loss: torch.Tensor) -> None:
+        """Look no more at a loss that the loss module returned, unless it is changed."""
+        self._last = weakref.ref(loss), loss._version  # noqa: SLF001 - torch has no other way to ask
+
     def _started_backward(self, roots: Any) -> None:
+        if self._last is not None and not self.searching:
+            (last, version), self._last = self._last, None
+            seen = last()
+            if seen is not None and seen is roots and seen._version == version:  # noqa: SLF001 - as above
+                return
         ours = [
             next((loss for scaled, loss in self._scaled if scaled is root), root)
             for root in ([roots] if isinstance(roots, torch.Tensor) else tensors_in(roots, 1))
@@ -256,21 +267,23 @@ class LossReader:
             self.finder.watch_functions(on=self.finder.watching)
         if trained_on:
             self._saw(output, averaged=True)
-        self.add(args, output)
-        tally = self._tally()
+            self.finder.saw(output)
+        tally = self.add(args, output)
         if tally is not None:
             weights = (getattr(module, key, None) for key in _WEIGHTS)
             tally.weighted = any(isinstance(weight, torch.Tensor) for weight in weights)
 
-    def add(self, args: Sequence[Any], output: Any) -> None:
-        """Add the result of a call of the loss function."""
-        self.finder.check(args[1] if len(args) > 1 else None)
+    def add(self, args: Sequence[Any], output: Any) -> Tally | None:
+        """Add the result of a call of the loss function; returns where, None for nowhere."""
+        if self.finder.checking:
+            self.finder.check(args[1] if len(args) > 1 else None)
         tally = self._tally()
         if tally is not None:
             tally.keep_only(LOSS)
             tally.add(LOSS, output, batch_size(args[:1]))
             if len(args) > 1:
                 self._label(tally, args[1])
+        return tally
 
     def resolve(self, tally: Tally, mode: Mode) -> dict[str, float]:
         """Read a tally: name → loss.

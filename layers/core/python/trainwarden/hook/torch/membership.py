@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.optim import Optimizer
 
-from trainwarden.hook.session import Draft
+from trainwarden.hook.draft import Draft
 from trainwarden.hook.torch.optimizers import owned_by
 from trainwarden.model import Collection
 

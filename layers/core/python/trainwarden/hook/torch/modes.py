@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from trainwarden.hook.session import Draft
+from trainwarden.hook.draft import Draft
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.model import Collection
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainwarden.hook.session import Draft
+from trainwarden.hook.draft import Draft
 from trainwarden.model import Collection, TensorInfo
 from trainwarden.stats.catalog import INDEX
 

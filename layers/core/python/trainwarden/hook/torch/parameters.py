@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from trainwarden.hook.session import Draft, Session
+from trainwarden.hook.draft import Draft
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.views import View, dtype_name, view
 from trainwarden.model import Collection, FloatArray, TensorInfo
-from trainwarden.stats.catalog import COLUMNS, INDEX, WIDTH
+from trainwarden.stats.catalog import COLUMNS, INDEX
 from trainwarden.stats.dtypes import Array
-from trainwarden.stats.reductions import Tensor, table
+from trainwarden.stats.reductions import Tensor
 
 _POWER = np.array([{"x": 1.0, "x²": 2.0}.get(spec.unit, 0.0) for spec in COLUMNS])
 _FLAGS = INDEX["flags"]
@@ -29,22 +31,18 @@ class Scaling:
     scale: float = 1.0
     flags: int = 0
 
+    def undo(self, table: FloatArray) -> None:
+        """Change statistics of gradients (R, 32) to those without the loss scale."""
+        if self.scale != 1.0:
+            with np.errstate(all="ignore"):
+                # The bits of the fingerprint must not pass through arithmetic.
+                columns = np.flatnonzero(_POWER)
+                table[:, columns] /= self.scale ** _POWER[columns]
+        if self.flags:
+            table[:, _FLAGS] = self.flags
+
 
 UNSCALED = Scaling()
-
-
-def measure(tensors: list[Tensor], scaling: Scaling = UNSCALED) -> FloatArray:
-    """Return the statistics of tensors, a row each, of gradients without the loss scale."""
-    out = np.empty((len(tensors), WIDTH))
-    table(tensors, out)
-    if scaling.scale != 1.0:
-        with np.errstate(all="ignore"):
-            # The bits of the fingerprint must not pass through arithmetic.
-            columns = np.flatnonzero(_POWER)
-            out[:, columns] /= scaling.scale ** _POWER[columns]
-    if scaling.flags:
-        out[:, _FLAGS] = scaling.flags
-    return out
 
 
 @dataclass
@@ -164,7 +162,7 @@ class Parameters:
         *,
         weights: bool = True,
     ) -> None:
-        """Measure weights and gradients just before the optimizer's step.
+        """Have weights and gradients measured just before the optimizer's step.
 
         Args:
             draft: Gets the rows.
@@ -181,7 +179,7 @@ class Parameters:
         self._gradients(draft, [p for p in chosen if p.gradient_row >= 0], scaling)
 
     def _weights(self, draft: Draft, chosen: list[_Parameter]) -> None:
-        tensors, rows = [], []
+        measured, tensors, rows = [], [], []
         for parameter in chosen:
             found = view(parameter.tensor)
             if found is None:
@@ -193,22 +191,18 @@ class Parameters:
             tensors.append(Tensor(array, found.dtype, previous, None, parameter.per_unit))
             parameter.per_unit = False  # once is enough: rows of a matrix are told apart at first
             rows.append(parameter.weight_row)
-        if not tensors:
-            return
-        draft.rows(np.array(rows), measure(tensors))
-        if self._updates:
-            self._keep(chosen, {row: tensor.x for row, tensor in zip(rows, tensors, strict=True)})
+            measured.append(parameter)
+        keep = partial(self._keep, measured, tensors) if self._updates else None
+        draft.measure(rows, tensors, keep)
 
-    def _keep(self, chosen: list[_Parameter], arrays: Mapping[int, Array]) -> None:
+    @staticmethod
+    def _keep(measured: list[_Parameter], tensors: list[Tensor], _table: FloatArray) -> None:
         """Copy the weights for the next saved step."""
-        for parameter in chosen:
-            array = arrays.get(parameter.weight_row)
-            if array is None:
-                continue
+        for parameter, tensor in zip(measured, tensors, strict=True):
             if parameter.previous is None:
-                parameter.previous = array.copy(order="K")
+                parameter.previous = tensor.x.copy(order="K")
             else:
-                np.copyto(parameter.previous, array)
+                np.copyto(parameter.previous, tensor.x)
 
     def _gradients(self, draft: Draft, chosen: list[_Parameter], scaling: Scaling) -> None:
         tensors, rows = [], []
@@ -218,8 +212,7 @@ class Parameters:
             if found is not None:
                 tensors.append(Tensor(found.array, found.dtype))
                 rows.append(parameter.gradient_row)
-        if tensors:
-            draft.rows(np.array(rows), measure(tensors, scaling))
+        draft.measure(rows, tensors, None if scaling is UNSCALED else scaling.undo)
 
 
 def _alike(parameter: _Parameter, found: View) -> bool:

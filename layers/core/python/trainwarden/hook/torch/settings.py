@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from trainwarden.hook.session import Draft
+from trainwarden.hook.draft import Draft
 from trainwarden.model import Collection
 
 MAX_GROUPS = 32  # some have one for each layer, or for each parameter

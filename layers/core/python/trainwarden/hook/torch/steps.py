@@ -134,8 +134,8 @@ class Steps:
         self.scaler.install()
         self.clips.install()
         self._scripting.install()
-        self.loop.attach()
         self.losses.finder.start()
+        self.loop.attach()  # last, since its patch goes first
         self._open()
 
     def detach(self) -> None:
@@ -228,11 +228,11 @@ class Steps:
     def _open(self) -> None:
         """Begin the draft of the step to come, if it is saved."""
         step = self.phase.step
-        self._captured.clear()
-        self.forward.opened()
         saved = self._schedule.saves(step)
-        following = self.events.window.wants(step)
-        opened = self.drafts.open(step, saved=saved or following)
+        opened = self.drafts.open(step, saved=saved or self.events.window.wants(step))
+        if self._captured:
+            self._captured.clear()
+        self.forward.opened()
         self.losses.finder.follow(closely=opened)
         self.loop.opened(saved=saved)
 
@@ -243,8 +243,9 @@ class Steps:
         if counted:
             self.drafts.reopen()
             self.phase.step -= 1
-        self.drafts.submit_pending()
-        self.phase.adopt()
+        if not self.drafts.idle:
+            self.drafts.submit_pending()
+            self.phase.adopt()
         draft = self.drafts.draft
         if draft is None or id(optimizer) in self._captured:
             return

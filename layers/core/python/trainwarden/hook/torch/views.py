@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from trainwarden.stats.dtypes import KINDS, Array
 
 _DENSE_LIMIT = 16 * 1024 * 1024  # elements up to which a sparse tensor is made dense
 # numpy has no name for these: their bits are passed, and the name of the type beside them.
+_DIRECT = frozenset({"float32", "float64", "int64", "int32", "bool"})  # the most common ones
+_PLAIN = frozenset({torch.Tensor, nn.Parameter})
 _BITS = {"bfloat16": (torch.int16, np.uint16), "float8": (torch.uint8, np.uint8)}
 
 
@@ -25,6 +29,7 @@ class View(NamedTuple):
     dtype: str
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """Return ``float32`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
@@ -32,6 +37,11 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def view(tensor: torch.Tensor) -> View | None:
     """Return a tensor's elements; None if there are none to look at (meta, quantized, lazy, …)."""
+    if type(tensor) in _PLAIN and tensor.is_cpu and dtype_name(tensor.dtype) in _DIRECT:
+        try:
+            return View(tensor.detach().numpy(), dtype_name(tensor.dtype))
+        except (RuntimeError, TypeError):
+            pass  # sparse, negated, of a function transform: with care
     if tensor.is_meta or dtype_name(tensor.dtype) not in KINDS or is_lazy(tensor):
         return None
     try:

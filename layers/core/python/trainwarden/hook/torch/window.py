@@ -23,8 +23,9 @@ _NAN = math.nan
 
 def readable(loss: torch.Tensor) -> bool:
     """Say if a loss has a value that can be read alone: of a DTensor all ranks have to read."""
-    plain = type(loss) is torch.Tensor or not hasattr(loss, "to_local")
-    return plain and loss.is_floating_point() and loss.numel() > 0
+    if type(loss) is not torch.Tensor and hasattr(loss, "to_local"):
+        return False
+    return loss.is_floating_point() and loss.numel() > 0
 
 
 class _Waiting(NamedTuple):
@@ -102,9 +103,8 @@ class LossWatch:
         else:
             loss = self._sum / self._parts if self.averaging and self._parts else self._sum
             read = None if isinstance(norm, torch.Tensor) else norm
-            self.window.close(
-                Moment(step, loss if self._parts else _NAN, rate, read, seen=self._parts > 0)
-            )
+            seen = self._parts > 0
+            self.window.close(Moment(step, loss if seen else _NAN, rate, read, seen))
         self._sum, self._parts = 0.0, 0
         if self._waiting:
             self._read(wait=False)
