@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.torch.activations import Activations
 from trainwarden.hook.torch.facts import Facts
-from trainwarden.hook.torch.losses import LossFinder
+from trainwarden.hook.torch.finder import LossFinder
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.optimizers import Optimizers, owned_by
 from trainwarden.hook.torch.parameters import UNSCALED, Parameters, Scaling

@@ -7,13 +7,16 @@ scripts make a new optimizer when they unfreeze layers or begin another phase.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch.optim import Optimizer
 
 from trainwarden.hook.session import Session
+from trainwarden.hook.torch.callbacks import Callback, no_training
 from trainwarden.hook.torch.modules import Modules
+from trainwarden.hook.torch.weak import weakly
 
 PATIENCE = 100  # steps of an optimizer of other parameters, while the one that counts rests
 MAX_INNER = 8  # steps inside the step of another
@@ -185,3 +188,21 @@ class Optimizers:
 def owned_by(optimizer: Optimizer) -> frozenset[int]:
     """Return the ids of an optimizer's parameters."""
     return frozenset(id(p) for group in optimizer.param_groups for p in group["params"])
+
+
+class OfOthers(Callback):
+    """A hook of all optimizers, for those that have none of their own; held by torch for ever."""
+
+    def __init__(
+        self,
+        session: Session,
+        hooked: weakref.WeakSet[Optimizer],
+        act: Callable[..., None],
+    ) -> None:
+        super().__init__(session, weakly(act))
+        self._hooked = hooked
+
+    def __call__(self, optimizer: Optimizer, *arguments: Any) -> None:
+        """Act, unless the optimizer has hooks of its own."""
+        if not no_training() and optimizer not in self._hooked:
+            self._session.guarded(self._function, optimizer, *arguments)

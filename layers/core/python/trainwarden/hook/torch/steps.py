@@ -30,7 +30,7 @@ from torch.optim.optimizer import (
 
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.activations import Activations
-from trainwarden.hook.torch.callbacks import Callback, Scripting, no_training
+from trainwarden.hook.torch.callbacks import Callback, Scripting
 from trainwarden.hook.torch.capture import Capture
 from trainwarden.hook.torch.clipping import ClipWatch
 from trainwarden.hook.torch.drafts import Drafts
@@ -41,15 +41,19 @@ from trainwarden.hook.torch.forward import Forward
 from trainwarden.hook.torch.loop import Loop
 from trainwarden.hook.torch.losses import LossReader
 from trainwarden.hook.torch.modules import Modules, Roots
-from trainwarden.hook.torch.optimizers import Optimizers
+from trainwarden.hook.torch.optimizers import OfOthers, Optimizers
 from trainwarden.hook.torch.ownership import Ownership
 from trainwarden.hook.torch.parameters import Parameters
 from trainwarden.hook.torch.phase import Phase
 from trainwarden.hook.torch.ranks import may_write
 from trainwarden.hook.torch.scaler import ScalerWatch
 from trainwarden.hook.torch.tally import Tally
-from trainwarden.hook.torch.weak import weakly
 from trainwarden.model import Collection, Mode
+
+_UNSEEN = (
+    "inputs, outputs and activations are not captured: the model is not called through the module "
+    "that is watched; if it is compiled, watch what torch.compile returned"
+)
 
 
 class Steps:
@@ -128,7 +132,7 @@ class Steps:
         for optimizer in self._hooked:  # after the user's own hooks, which may clip gradients
             self._handles.append(optimizer.register_step_pre_hook(before_step))
             self._handles.append(optimizer.register_step_post_hook(after_step))
-        others = partial(_Others, self._session, self._hooked)
+        others = partial(OfOthers, self._session, self._hooked)
         self._handles.append(register_optimizer_step_pre_hook(others(self._before_step)))
         self._handles.append(register_optimizer_step_post_hook(others(self._after_step)))
         self.scaler.install()
@@ -251,11 +255,7 @@ class Steps:
             return
         self._captured.add(id(optimizer))
         if not self._saw_forward:
-            self._session.say(
-                "inputs, outputs and activations are not captured: the model is not called "
-                "through the module that is watched; if it is compiled, watch what torch.compile "
-                "returned"
-            )
+            self._session.say(_UNSEEN)
         scaled = self.scaler.state(optimizer)
         self.capture.add(draft, optimizer, call, scaled.scaling, weights=not counted)
         if scaled.found_inf is not None and scaled.loss_scale is not None:
@@ -287,21 +287,3 @@ class Steps:
         """GradScaler did not step the optimizer; the loop went on all the same."""
         self._before_step(optimizer)
         self._after_step(optimizer)
-
-
-class _Others(Callback):
-    """A hook of all optimizers, for those that have none of their own; held by torch for ever."""
-
-    def __init__(
-        self,
-        session: Session,
-        hooked: weakref.WeakSet[Optimizer],
-        act: Callable[..., None],
-    ) -> None:
-        super().__init__(session, weakly(act))
-        self._hooked = hooked
-
-    def __call__(self, optimizer: Optimizer, *arguments: Any) -> None:
-        """Act, unless the optimizer has hooks of its own."""
-        if not no_training() and optimizer not in self._hooked:
-            self._session.guarded(self._function, optimizer, *arguments)
