@@ -127,6 +127,7 @@ def by_heart(
 
 
 RISING = [2.31, 2.33, 2.36, 2.4, 2.42, 2.45, 2.5]
+BACK = [2.3, 2.28, 2.26, 2.25, 2.26, 2.26, 2.27, 2.27, 2.28, 2.28, 2.28, 2.29]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,11 @@ RISING = [2.31, 2.33, 2.36, 2.4, 2.42, 2.45, 2.5]
         pytest.param(by_heart(2.1, RISING), [30], id="validation-never-was-better-than-a-guess"),
         pytest.param(by_heart(2.1, RISING[:5]), [], id="five-passes"),
         pytest.param(by_heart(2.2, RISING), [], id="training-has-hardly-begun"),
+        pytest.param(by_heart(2.1, BACK), [60], id="groups-of-rows-agree-by-chance"),
+        pytest.param(by_heart(2.1, BACK[1:]), [], id="eleven-passes"),
+        pytest.param(by_heart(2.15, BACK), [], id="not-by-heart-as-yet"),
+        pytest.param(by_heart(2.0, [loss - 0.05 for loss in BACK]), [], id="weakly-learned"),
+        pytest.param(by_heart(2.0, [2.35 - 0.01 * i for i in range(14)]), [], id="still-better"),
         pytest.param(by_heart(2.1, [*RISING[:3], 2.2, 2.4, 2.45, 2.5]), [], id="overfit"),
         pytest.param(by_heart(2.1, [2.31] * 7), [], id="validation-waits"),
         pytest.param(by_heart(2.05, RISING, labels=8), [], id="fewer-classes-in-training"),

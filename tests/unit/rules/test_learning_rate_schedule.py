@@ -108,6 +108,37 @@ def test_a_rate_that_grows_until_the_loss_does() -> None:
     assert kinds(rates, [2.3 - 0.02 * i for i in range(100)]) == []
 
 
+class TestAWarmupWithoutACap:
+    FALLING: Sequence[float] = [4.0 - 0.02 * i for i in range(100)]
+    LINEAR: Sequence[float] = [0.001 * (i + 1) for i in range(300)]
+
+    def test_the_loss_rises_slowly_with_the_rate(self) -> None:
+        losses = [*self.FALLING, *[2.0 + 0.005 * i for i in range(200)]]
+        ((step, kind),) = kinds(self.LINEAR, losses)
+        assert (step, kind) == (205, "uncapped")
+
+    def test_the_loss_breaks(self) -> None:
+        assert kinds(self.LINEAR, [*self.FALLING, *[4.1] * 200]) == [(139, "uncapped")]
+
+    @pytest.mark.parametrize(
+        ("rates", "losses"),
+        [
+            pytest.param(LINEAR, [*FALLING, *[2.0] * 200], id="no-harm"),
+            pytest.param(LINEAR, [*FALLING, *[2.0 + i % 2 for i in range(200)]], id="noise"),
+            pytest.param([min(r, 0.15) for r in LINEAR], [*FALLING, *[2.7] * 200], id="capped"),
+            pytest.param([0.05 - 0.05 * math.cos(math.pi * i / 300) for i in range(300)],
+                         [*FALLING, *[2.7] * 200], id="first-half-of-one-cycle"),
+            pytest.param([0.001 * 1.01**i for i in range(300)], [*FALLING, *[2.7] * 200],
+                         id="range-test"),
+            pytest.param(LINEAR, [2.3] * 100 + [2.4] * 200, id="never-learned"),
+        ],
+    )  # fmt: skip
+    def test_schedules_as_they_are_meant(
+        self, rates: Sequence[float], losses: Sequence[float]
+    ) -> None:
+        assert kinds(rates, losses) == []
+
+
 class TestWithoutWarmup:
     LOSSES: Sequence[float] = [4.5, 4.0, 6.9, 6.0, *[3.3] * 60]
 

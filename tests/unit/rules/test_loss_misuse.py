@@ -285,3 +285,38 @@ def test_what_is_negated_is_said_in_numbers() -> None:
     assert "as is the negative of mse_loss: outputs are so far" in finding.message
     assert (finding.first_step, finding.evidence["function"]) == (0, "mse_loss")
     assert "sign of the loss" in finding.remedies[0]
+
+
+PIXELS = np.concatenate([np.full(40, -0.8), np.linspace(-0.8, 1.8, 40), np.full(16, 1.8)])
+
+
+def reconstructed(targets: np.ndarray, function: str = "binary_cross_entropy") -> list[Observation]:
+    """A loss between images, of which only the targets count."""
+    script = Script(tensor("label/0", "labels", targets.shape))
+    facts = {**LOGITS, "target_min": targets.min(), "target_max": targets.max(),
+             "target_std": targets.std(),
+             "impossible_targets": float(np.mean((targets < 0) | (targets > 1)))}  # fmt: skip
+    known = {f"{function}.{name}": float(value) for name, value in facts.items()}
+    return [
+        script.step(i, {"label/0": targets}, loss=0.7, scalars={"objective": known})
+        for i in range(30)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("targets", "kinds"),
+    [
+        pytest.param(PIXELS, ["targets_outside"], id="standardised-images"),
+        pytest.param(np.linspace(-1, 1, 64), ["targets_outside"], id="images-for-a-tanh"),
+        pytest.param(PIXELS * 0.35 + 0.3, [], id="pixels"),
+        pytest.param(np.linspace(-0.1, 1.2, 64), [], id="smoothed-at-random"),
+        pytest.param(np.linspace(0.0, 1.0, 64)[:, None] * [1, 0.9], [], id="soft-targets"),
+        pytest.param(np.repeat([-1.0, 1.0], 32), [], id="signs-are-labels"),
+        pytest.param(np.repeat([1.0, 2.0, 5.0], 32), [], id="numbers-of-classes-are-labels"),
+        pytest.param(np.append(np.linspace(0, 1, 90), [-7.5] * 9), [], id="a-few-are-bad-labels"),
+    ],
+)
+def test_a_binary_loss_of_real_numbers(targets: np.ndarray, kinds: list[str]) -> None:
+    for function in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
+        assert [kind for _, kind in told(reconstructed(targets, function))] == kinds
+    assert told(reconstructed(targets, "mse_loss")) == []

@@ -132,3 +132,42 @@ def test_what_vanishes_late_has_another_cause(
     healthy: int, ill: Sequence[float], fired_at: list[int]
 ) -> None:
     assert fired(RULE, run_of(*[HEALTHY] * healthy, *[ill] * 9)) == fired_at
+
+
+def game(losses: Sequence[float], gradients: Sequence[float], every: int = 10) -> list[Observation]:
+    script = Script(*TENSORS)
+    return [
+        script.step(i * every, {f"gradient/{n}": g for n in "abcd"}, loss=loss)
+        for i, (loss, g) in enumerate(zip(losses, gradients, strict=True))
+    ]
+
+
+class TestALostGame:
+    GONE: Sequence[float] = [1e-3] * 3 + [1e-6] * 9
+
+    def test_a_generator_gets_nothing_from_a_sure_discriminator(self) -> None:
+        run = game([-0.7, -0.3, -0.1, *[-1e-3] * 9], self.GONE)
+        (finding,) = fold(RULE, run)[1]
+        assert (finding.step, finding.first_step) == (90, 30)
+        assert finding.evidence["kind"] == "game"
+        assert finding.tensor == "gradient/a"
+
+    @pytest.mark.parametrize(
+        ("losses", "gradients"),
+        [
+            pytest.param([-0.7, -0.3, -0.1, *[-0.05] * 9], GONE, id="not-so-sure"),
+            pytest.param(
+                [-0.7, *[-1e-3] * 11], [1e-3, *[1.1e-5] * 11], id="something-comes-through"
+            ),
+            pytest.param([0.7, 0.3, 0.1, *[1e-3] * 9], GONE, id="a-loss-that-is-learned"),
+            pytest.param([-0.7, 0.1, *[-1e-3] * 10], GONE, id="a-loss-of-either-sign"),
+            pytest.param([-50.0, *[-1e-3] * 11], GONE, id="another-loss"),
+            pytest.param(
+                [-0.7, *[-1e-3] * 5, -0.5, *[-1e-3] * 5], GONE, id="the-generator-is-back"
+            ),
+            pytest.param([-0.7, NAN, *[-0.9] * 10], GONE, id="a-loss-that-falls"),
+        ],
+    )
+    def test_healthy_games(self, losses: list[float], gradients: list[float]) -> None:
+        run = game(losses, gradients)
+        assert [f for f in fold(RULE, run)[1] if f.evidence.get("kind") == "game"] == []

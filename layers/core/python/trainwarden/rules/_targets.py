@@ -20,6 +20,8 @@ _NO_POINT = 1e-4  # more of it is missing than two points miss by rounding
 _NINES, _ALL_NINES = 2, frozenset("9")
 _ENDS = frozenset({32767.0, 32768.0, 65535.0, 2.0**31 - 1, 2.0**31, 2.0**32})  # of integers
 _ENORMOUS = 1e9  # so are 1e20, 9.97e36 and -3.4e38, which files have for gaps
+_SMOOTHED, _ENDS_OF_TANH = (-0.5, 1.5), (-1.0, 1.0)
+_MANY_OUTSIDE = 0.2  # share of targets that no slip explains
 _NEARER = 0.5  # of the distance between the number and the others
 _NAN = math.nan
 
@@ -142,3 +144,23 @@ def least_distance(function: str, facts: Mapping[str, float]) -> float:
         facts.get("target_max", _NAN) - facts.get("input_min", _NAN),
     )
     return max(gap, apart * apart / most) if 0 < most < math.inf else gap
+
+
+def no_probabilities(function: str, facts: Mapping[str, float], obs: Observation) -> bool:
+    """Say whether a binary cross entropy is given real numbers: images with a mean of 0, prices.
+
+    A fifth of them at least lies outside of [0, 1], some under -0.5 or above 1.5, as smoothed
+    labels do not; they are neither two values, whose variance would be the largest there can be,
+    nor do they lie between two integers other than -1 and 1, as numbers of classes do.
+    """
+    low, high = facts.get("target_min", _NAN), facts.get("target_max", _NAN)
+    wild = low < _SMOOTHED[0] or high > _SMOOTHED[1]
+    if not (function.startswith("binary_cross_entropy") and wild and high - low < math.inf):
+        return False
+    if not facts.get("impossible_targets", 0.0) >= _MANY_OUTSIDE:
+        return False
+    if low == round(low) and high == round(high) and (low, high) != _ENDS_OF_TANH:
+        return False
+    row, std = obs.layout.row_of.get("label/0", -1), facts.get("target_std", _NAN)
+    mean = _batch.value(obs, row, "mean") if row >= 0 else _NAN
+    return bool(0 < std * std <= (1.0 - _MISSING) * (high - mean) * (mean - low))

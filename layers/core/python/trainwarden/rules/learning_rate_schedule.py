@@ -16,6 +16,11 @@ the run has had (unit: steps). Levels of the loss are medians of saved losses. T
   loss has lost at least 85 % of the way it had come, which was 40 % of its start or more;
 * ``rising``: the rate grows, to 5 times that of the lowest loss or more, and the loss rises with it
   to more than twice its start;
+* ``uncapped``: the rate has grown in proportion to the steps from the first one on, within a
+  quarter, and still grows. The loss had lost a fifth of its start or more, and of that way a fifth
+  is given back, by each of the last five saved losses at least a tenth, in as many steps as it took
+  to the lowest level and in 60 at least, at twice that level's rate; or each has given back 0.6, in
+  ``patience`` steps at 1.3 times that rate. A warm-up that is not ended by min(1, ...) does this;
 * ``no_warmup``: a network with layer normalisation and an Adam-like optimizer whose rate was at its
   peak from the first step: the loss rose above 1.5 times its first value within the first 10 steps
   and ``patience`` steps after the start is still above 0.6 of it; or, with attention or embeddings
@@ -58,7 +63,8 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._baseline import classes
+from trainwarden.rules._baseline import adversary, classes
+from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 from trainwarden.rules._rates import NORMALISED, TOKENS, largest_rate, needs_warmup, turned
@@ -71,6 +77,8 @@ _LEAST_STEPS = 8  # a rate must have stayed low for
 _FEW_FULL, _BARELY, _HALF = 25.0, 0.1, 0.5
 _RAISED, _LEARNED, _LOST = 3.0, 0.6, 0.85
 _GROWN, _ABOVE = 5.0, 2.0
+_STRAIGHT, _SOME_FALL, _MORE_STEPS, _LEAST_RUN = 1.25, 0.8, 60, 80
+_GIVEN_BACK, _TWICE, _MOST_BACK, _FASTER = 0.2, 2.0, 0.6, 1.3
 _OVERSHOOT, _STILL = 1.5, 0.6
 _PEAK, _WASTED = 5e-3, 60  # a rate that transformers do not start with; steps
 _SWING, _TURNS, _THROWN, _UNLEARNED = 4.0, 4, 2.0, 0.3
@@ -88,6 +96,10 @@ _REMEDIES = {
     ),
     "rising": (
         "Check the sign of the schedule: a gamma above 1 makes the rate grow without end.",
+        "Go back to the checkpoint before the loss rose, with the rate of that step.",
+    ),
+    "uncapped": (
+        "End the warm-up: min(1, (step + 1) / warmup_steps), then keep or decay the rate.",
         "Go back to the checkpoint before the loss rose, with the rate of that step.",
     ),
     "cycle": (
@@ -142,7 +154,7 @@ class LearningRateSchedule(CheckedRule[Json]):
         """No rate has been seen."""
         return {"origin": -1, "at": -1, "rate": 0.0, "peak": 0.0, "full": 0.0, "gone": -1,
                 "first": [], "last": [], "best": None, "raised": None, "top": [0.0, 0.0],
-                "turn": [0.0, 0], "sign": False, "told": []}  # fmt: skip
+                "turn": [0.0, 0], "sign": False, "began": None, "told": []}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """A rate and a loss of a training step."""
@@ -171,6 +183,7 @@ class LearningRateSchedule(CheckedRule[Json]):
             yield "restart", self._restart
         if state["rate"] >= state["peak"]:
             yield "rising", self._rising
+            yield "uncapped", self._uncapped
         yield "no_warmup", self._no_warmup
         if state["turn"][1] >= _TURNS:
             yield "cycle", self._cycle
@@ -217,6 +230,7 @@ class LearningRateSchedule(CheckedRule[Json]):
             "top": top,
             "turn": turned(state["turn"], rate, _SWING),
             "sign": state["sign"] or loss <= 0,
+            "began": rate if state["began"] is None else state["began"],
             "told": state["told"],
         }
 
@@ -265,6 +279,25 @@ class LearningRateSchedule(CheckedRule[Json]):
         )
         return step, level, _ABOVE * start, message
 
+    def _uncapped(self, state: Json, obs: Observation) -> _Told | None:
+        (lowest, rate, step), since = state["best"], state["origin"]
+        ran, way = obs.step - step, median(state["first"]) - lowest
+        growth = _growth(state, obs.step)
+        if not growth or lowest > _SOME_FALL * median(state["first"]) or "rising" in state["told"]:
+            return None
+        least, back = (min(state["last"]) - lowest) / way, (median(state["last"]) - lowest) / way
+        slowly = min(2 * least, back) >= _GIVEN_BACK and growth >= _TWICE
+        slowly = slowly and ran >= max(_MORE_STEPS, step - since)
+        soon = least >= _MOST_BACK and growth >= _FASTER and ran >= self.patience
+        if not (slowly or soon) or obs.step - since < _LEAST_RUN or _game(obs):
+            return None
+        message = (
+            f"the learning rate grows by as much at each step, from {rate:.3g} at step {step}, "
+            f"where the loss was {lowest:.4g}, to {state['rate']:.3g}: the loss has risen to "
+            f"{median(state['last']):.4g}, as in a warm-up that nothing ends"
+        )
+        return step, median(state["last"]), lowest + _GIVEN_BACK * way, message
+
     def _no_warmup(self, state: Json, obs: Observation) -> _Told | None:
         start, steps = state["first"][0], obs.step - state["origin"]
         if steps < self.patience or not state["full"] >= 0.99 * state["peak"] * steps:
@@ -299,6 +332,23 @@ class LearningRateSchedule(CheckedRule[Json]):
             f"after {state['turn'][1] // 2} cycles; it began at {start:.4g}"
         )
         return state["origin"], highest, _THROWN * start, message
+
+
+def _growth(state: Json, step: int) -> float:
+    """Rate now over that of the lowest loss, of a rate that grows in proportion; 0.0 if none."""
+    _, rate, lowest = state["best"]
+    origin, began = state["origin"], state["began"]
+    if not origin < lowest < step or not began < rate < state["rate"]:
+        return 0.0
+    before = (rate - began) / (lowest - origin)
+    after = (state["rate"] - rate) / (step - lowest)
+    straight = before <= _STRAIGHT * after and after <= _STRAIGHT * before
+    return float(state["rate"] / rate) if straight else 0.0
+
+
+def _game(obs: Observation) -> bool:
+    """Say whether the loss may rise since an adversary learns."""
+    return several_optimizers(obs) or adversary(obs)
 
 
 def _finding(state: Json, obs: Observation, kind: str, told: _Told) -> Finding:

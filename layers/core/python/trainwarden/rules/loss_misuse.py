@@ -15,6 +15,9 @@ the rows (unit: 1) look like the wrong thing; evidence.kind says what it is:
   over the wrong dimension;
 * *softmax_of_one*: binary_cross_entropy gets 1 for everything, as from a softmax over one output,
   and the model does not end in a sigmoid;
+* *targets_outside*: a binary cross entropy gets real numbers, a fifth of them or more outside of
+  [0, 1] and some under -0.5 or above 1.5, which are neither two values nor between two integers
+  (-1 and 1 excepted): standardised images, which it has no least for;
 * *broadcast*: inputs and targets of an elementwise loss have as many elements but another shape,
   (N, 1) and (N), so that the loss has N x N terms;
 * *single_class*: cross_entropy over one class is always 0;
@@ -72,6 +75,7 @@ from trainwarden.rules._output import Bounded, output_activation
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 from trainwarden.rules._signs import negated, scatter
+from trainwarden.rules._targets import no_probabilities
 
 _SLOW = frozenset({"double_sigmoid", "sigmoid_to_cross_entropy", "maximised"})
 _SIGMOIDS = frozenset({"Sigmoid", "Hardsigmoid"})
@@ -91,6 +95,10 @@ _TOLD = {
         "probabilities: a sample's do not sum to 1"
     ),
     "softmax_of_one": "{function} gets the probability 1 for everything",
+    "targets_outside": (
+        "{function} gets real numbers for targets, {impossible_targets:.0%} of them outside of "
+        "[0, 1]: they go from {target_min:.4g} to {target_max:.4g}"
+    ),
     "broadcast": (
         "{function} compares {input_size:.0f} predictions with {target_size:.0f} targets of "
         "another shape: each with every other, by broadcasting"
@@ -123,6 +131,10 @@ _REMEDIES = {
     "probabilities_to_nll": _LOGARITHMS,
     "probabilities_to_kl": _LOGARITHMS,
     "logits_to_nll": _LOGARITHMS,
+    "targets_outside": (
+        "Use mse_loss or l1_loss for real numbers.",
+        "Or give the loss what it is made for: pixels scaled to [0, 1], not standardised.",
+    ),
     "broadcast": ("Give both one shape: target.view_as(output) or output.squeeze(-1).",),
     "single_class": _ONE,
     "softmax_of_one": _ONE,
@@ -253,11 +265,8 @@ class LossMisuse(CheckedRule[Json]):
                 yield "logits_to_nll"
             elif function == "nll_loss" and self._maximised(obs, facts):
                 yield "maximised"
-        elif function == "binary_cross_entropy_with_logits" and _sigmoidal(facts):
-            if not _other_activation(obs):
-                yield "double_sigmoid"
-        elif function == "binary_cross_entropy" and _all_one(facts) and not _sigmoid(obs):
-            yield "softmax_of_one"
+        elif function.startswith("binary_cross_entropy"):
+            yield from _binary(obs, function, facts)
         if facts.get("broadcast") == 1 and _crossed(facts):
             yield "broadcast"
 
@@ -293,7 +302,8 @@ class LossMisuse(CheckedRule[Json]):
     ) -> Finding:
         since, count = lasted
         names = ("classes", "input_min", "input_max", "input_size", "target_size", "accuracy",
-                 "rows_sum_to_one", "log_rows_sum_to_one", "inside_unit")  # fmt: skip
+                 "rows_sum_to_one", "log_rows_sum_to_one", "inside_unit",
+                 "impossible_targets", "target_min", "target_max")  # fmt: skip
         known = {name: facts[name] for name in names if math.isfinite(facts.get(name, math.nan))}
         shown = {**dict.fromkeys(names, 0.0), **known}
         floor = math.log1p(max(0.0, shown["classes"] - 1) / math.e)
@@ -307,6 +317,16 @@ class LossMisuse(CheckedRule[Json]):
         }
         value, limit = known.get("rows_sum_to_one", float(count)), self.share
         return Finding(obs.step, "", value, limit, message, since, evidence, _REMEDIES[kind])
+
+
+def _binary(obs: Observation, function: str, facts: Mapping[str, float]) -> Iterator[str]:
+    if function == "binary_cross_entropy_with_logits" and _sigmoidal(facts):
+        if not _other_activation(obs):
+            yield "double_sigmoid"
+    elif function == "binary_cross_entropy" and _all_one(facts) and not _sigmoid(obs):
+        yield "softmax_of_one"
+    if no_probabilities(function, facts, obs):
+        yield "targets_outside"
 
 
 def _crossed(facts: Mapping[str, float]) -> bool:

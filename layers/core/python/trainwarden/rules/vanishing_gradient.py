@@ -10,16 +10,24 @@ units per parameter unit). Over the matrices from input to output,
   ``monotone`` of the steps from layer to layer go down towards the input;
 * *zero*: g is exactly 0 in at least half of the matrices, the first among them.
 
-Either must hold at ``patience`` saved steps in a row that span at least ``min_steps`` steps and
-begin within the first 50 steps of the run (the first 5 for *zero*: what passed gradients until then
-has died since, see ACT001), in a run that has not learned: its loss has lost less than ``max_fall``
-of its starting value. Steps that GradScaler skipped and steps without gradients are passed over.
+* *game*: a loss that began between -0.35 and -2.1 (a generator's log(1 - D) is -ln 2 where its
+  discriminator guesses) and was never 0 or above has gone up to 2 % of that, and g of the first and
+  of the last matrix to 1 % of the largest of the first 5 saved steps: the discriminator is so sure
+  that nothing comes through. At ``patience`` saved steps in a row that span twice ``min_steps``,
+  whenever they begin.
+
+Decay or zero must hold at ``patience`` saved steps in a row that span at least ``min_steps`` steps
+and begin within the first 50 steps of the run (the first 5 for *zero*: what passed gradients until
+then has died since, see ACT001), in a run that has not learned: its loss has lost less than
+``max_fall`` of its starting value. Steps that GradScaler skipped and steps without gradients are
+passed over.
 
 With ``threshold`` given, SageMaker's meaning instead: any gradient tensor whose mean |g| is under
 ``threshold``, at once. The profile ``sagemaker`` gives 1e-7.
 
 **Remedy.** Residual connections or normalisation between the layers, ReLU-like activations with
-Kaiming initialisation; under fp16 a GradScaler.
+Kaiming initialisation; under fp16 a GradScaler. Generators: maximise log D instead of minimising
+log(1 - D), train the discriminator less often or at a lower rate.
 
 **False alarms to expect.** Networks whose first layers are meant to rest but have
 ``requires_grad=True``.
@@ -27,8 +35,9 @@ Kaiming initialisation; under fp16 a GradScaler.
 **Missing data.** Non-finite gradients are NUM001's business. Tensors not captured are left out.
 
 **Source.** Ratio of first to last layer under 1e-3: AUTOTRAINER (ICSE 2021). Decay factor of at
-most 1/4 a sigmoid layer: Glorot and Bengio (2010). The absolute 1e-7 is SageMaker Debugger's; as a
-default it alarms on every loss with a small weight.
+most 1/4 a sigmoid layer: Glorot and Bengio (2010). The loss log(1 - D) saturates where the
+discriminator wins: Goodfellow et al., "Generative Adversarial Nets" (2014). The absolute 1e-7 is
+SageMaker Debugger's; as a default it alarms on every loss with a small weight.
 """
 
 from __future__ import annotations
@@ -55,13 +64,20 @@ from trainwarden.model import (
 from trainwarden.rules._facts import skipped
 from trainwarden.rules._motion import ends
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
-from trainwarden.rules._progress import begin, fall, follow
+from trainwarden.rules._progress import begin, fall, follow, main_loss
 from trainwarden.rules._selection import gathered, gradient_matrices
 from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import column
 
 GRADIENT = Need("gradients", "abs_mean")
+_GENERATOR = (
+    "Let the generator maximise log D(G(z)) instead of minimising log(1 - D(G(z))).",
+    "Train the discriminator once a step, at a lower learning rate, or smooth its labels.",
+    "Use a loss that does not saturate: a Wasserstein distance with a gradient penalty, or hinge.",
+)
 _MIN_LAYERS = 3  # a trend needs three points
+_GAME, _BEGUN = (-2.1, -0.35), 5  # -3 to -0.5 x ln 2; saved steps
+_LOST, _NOTHING, _LONGER = 0.02, 0.01, 2  # of the first loss and gradient; of min_steps
 _LATE, _LATE_ZERO = 50, 5  # steps; what passed gradients until then has died, see ACT001
 
 
@@ -106,7 +122,7 @@ class VanishingGradient(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No gradient has been seen."""
-        return {"at": -1, "count": 0, "since": -1, "fired": False, "loss": begin()}
+        return {"at": -1, "count": 0, "since": -1, "fired": False, "loss": begin(), "game": None}
 
     def inspects(self, obs: Observation) -> bool:
         """Gradients."""
@@ -123,6 +139,9 @@ class VanishingGradient(CheckedRule[Json]):
             return state, ()
         at = state["at"] = obs.step if state["at"] < 0 else state["at"]
         first, last = ends(obs, rows)
+        state, lost = self._game(state, obs, first, last)
+        if lost:
+            return state, [lost]
         sound = first > 0 and last < first * 10**self.decades  # most steps of most runs end here
         found = None if sound else _judge(self, rows, _abs_mean(obs, rows))
         if found is None:
@@ -135,6 +154,39 @@ class VanishingGradient(CheckedRule[Json]):
         if state["fired"] or not ripe or late or fall(loss) >= self.max_fall:
             return state, ()
         return {**state, "fired": True}, [self._finding(obs, found, since, fall(loss))]
+
+    def _game(
+        self, state: Json, obs: Observation, first: float, last: float
+    ) -> tuple[Json, Finding | None]:
+        """Follow a loss that may be a generator's log(1 - D).
+
+        ``game``: [first loss, largest |g| of both ends, saved steps, of these lost in a row, since
+        when]; [] once it is known to be none, or is told.
+        """
+        value = main_loss(obs)
+        if state["game"] == [] or value is None or not (math.isfinite(first + last)):
+            return state, None
+        loss = value[1]
+        start, *most, seen, count, since = state["game"] or (loss, 0.0, 0.0, 0, 0, -1)
+        if not (_GAME[0] <= start <= _GAME[1] and loss <= 0):
+            return {**state, "game": []}, None
+        if seen < _BEGUN:
+            most = [max(most[0], first), max(most[1], last)]
+        lost = loss >= _LOST * start and first <= _NOTHING * most[0] and last <= _NOTHING * most[1]
+        count, since = (count + 1, since if count else obs.step) if lost else (0, -1)
+        ripe = count >= self.patience and obs.step - since >= _LONGER * self.min_steps
+        if not ripe:
+            return {**state, "game": [start, *most, seen + 1, count, since]}, None
+        name = obs.layout.names[int(obs.among(gradient_matrices(obs.layout))[0])]
+        message = (
+            f"the loss went up from {start:.3g} to {loss:.2g}, and mean |gradient| down from "
+            f"{most[0]:.2g} to {first:.2g} in the first weight matrix and from {most[1]:.2g} to "
+            f"{last:.2g} in the last: the discriminator is too sure for the generator to learn"
+        )
+        evidence = {"kind": "game", "first_layer_abs_mean": first, "last_layer_abs_mean": last}
+        limit = _NOTHING * most[0]
+        found = Finding(obs.step, name, first, limit, message, since, evidence, _GENERATOR, 0.8)
+        return {**state, "game": []}, found
 
     def _finding(self, obs: Observation, found: _Vanished, since: int, fallen: float) -> Finding:
         name = obs.layout.names[found.row]
