@@ -18,6 +18,11 @@ steps and ``min_saves`` saved steps have passed and (the finding's ``kind``)
 * ``diverged``: the median of the last 5 losses is above ``max_rise`` times the start, and for
   real-valued targets above twice their variance.
 
+Where neither start nor guess is exceeded by 2 % and every weight matrix moves by 0.1 % of its size
+times the square root of the steps since the last saved one, ``flat`` and ``trivial`` wait for
+``patience`` steps, and longer while the last 5 losses are 3 standard errors below those before:
+parities and the like are a plateau at first, on which features are searched.
+
 Not judged: a loss that is ever 0 or less (a surrogate: policy gradients, densities), a run of
 several optimizers or of targets that are all alike within a batch (adversaries keep each other's
 loss where it is), a run that starts converged (its first loss is under half of ln C, or under a
@@ -33,7 +38,7 @@ so far EVAL counts, else TRAIN, else GLOBAL, and steps are counted within it.
 **Remedy.** Overfit one batch first. Then: learning rate (try 10 times up and down), labels that fit
 the inputs, softmax applied twice, shapes that broadcast in the loss, the optimizer's parameters.
 
-**False alarms to expect.** Tasks with a long first plateau; raise ``min_steps``.
+**False alarms to expect.** Tasks with a long first plateau; raise ``patience``.
 
 **Missing data.** NaN and infinity are NUM001's business and are passed over.
 
@@ -70,6 +75,7 @@ from trainwarden.rules._baseline import (
     trivial_loss,
 )
 from trainwarden.rules._facts import several_optimizers
+from trainwarden.rules._motion import update_ratios
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
 
@@ -82,6 +88,8 @@ _ONCE_LOWER = 0.15  # a run whose level was this much below its start is not fla
 _SOON, _SPREAD = 0.05, 2.0  # what has fallen by this since the first three losses is not flat
 _GUESS, _STILL, _LATER, _GUESSES = 0.995, 0.005, 150, 2.0
 _Losses = list[tuple[int, float, int]]  # step, mean loss, of so many steps
+_NEAR = 1.02  # times the start and the guess: above it nothing is being searched for
+_MOVES = 1e-3  # of its size a step, times the square root of steps: noise has no direction
 _NOISY = 0.1  # a level known no better than this says nothing
 _RECENT, _FEWEST, _MANY = 5, 3, 10
 _SURE, _RISE = 3.0, 0.2  # standard errors, and a rise that noise does not explain
@@ -123,6 +131,9 @@ class LossNotDecreasing(CheckedRule[Json]):
     window: int = param(25, "Saved steps in the level.", "saved steps", bounds=Bounds(ge=3))
     min_fall: float = param(
         0.03, "Least share of the start that must be gone.", bounds=Bounds(gt=0, lt=1)
+    )
+    patience: int = param(
+        400, "Steps before that where all weights still move well.", "steps", bounds=Bounds(ge=1)
     )
     max_rise: float = param(10.0, "Level over start that is a divergence.", bounds=Bounds(gt=1))
 
@@ -209,9 +220,19 @@ class LossNotDecreasing(CheckedRule[Json]):
         last = [entry for entry in state["last"] if 2 * (obs.step - entry[0]) <= steps]
         if len(last) < _FEWEST and sum(entry[2] for entry in last) < self.window:
             return None
-        return self._flat(state, obs, name, steps, last) or self._trivial(
+        found = self._flat(state, obs, name, steps, last) or self._trivial(
             state, obs, name, steps, last
         )
+        return None if found and self._searches(state, obs, found, steps, last) else found
+
+    def _searches(
+        self, state: Json, obs: Observation, found: Finding, steps: int, last: _Losses
+    ) -> bool:
+        """Say whether this may be a plateau in front of a discovery, or its end."""
+        highest = _NEAR * min(median(state["first"]), trivial_loss(obs) or math.inf)
+        if found.value > highest or not _moves_well(obs, state["last"]):
+            return False
+        return steps < self.patience or _leaves(last)
 
     def _flat(
         self, state: Json, obs: Observation, name: str, steps: int, last: _Losses
@@ -327,6 +348,23 @@ class LossNotDecreasing(CheckedRule[Json]):
             for v in (value, limit)
         ]
         return [here], Finding(obs.step, name, shown[0], shown[1], message, obs.step)
+
+
+def _moves_well(obs: Observation, last: _Losses) -> bool:
+    """Say whether every weight matrix moved well since the last saved step."""
+    ratios = update_ratios(obs)
+    since = obs.step - last[-2][0] if len(last) > 1 else 1
+    return bool(ratios.size) and bool(np.all(ratios >= _MOVES * math.sqrt(max(1, since))))
+
+
+def _leaves(last: _Losses) -> bool:
+    """Say whether the newest losses are surely below those before them."""
+    before, after = last[:-_RECENT], last[-_RECENT:]
+    if len(before) < _RECENT:
+        return False
+    was, now = ([value for _, value, _ in part] for part in (before, after))
+    error = math.hypot(*(_spread(part) / math.sqrt(len(part)) for part in (was, now)))
+    return median(was) - median(now) > _SURE * error
 
 
 def _fell(first: Sequence[float], best: float | None) -> bool:

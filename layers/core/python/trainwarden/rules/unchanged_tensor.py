@@ -12,7 +12,8 @@ least ``min_steps`` steps, and three times as long as it ever rested before. The
   and they get gradients or never moved (else their gradients have died, see ACT001 and GRD001);
 * the last layer has rested long though its gradient is not 0, while other matrices move;
 * at least ``share`` of the matrices have rested for 100 steps, in a run whose loss has lost less
-  than a tenth of its start;
+  than a tenth of its start; without those whose turn it is not, which get no gradient at all and
+  moved earlier, or are in modules that the forward pass does not enter;
 * ``num_steps`` evaluation passes, with training batches between them, have come before any
   optimizer step.
 
@@ -120,7 +121,7 @@ class UnchangedTensor(CheckedRule[Json]):
     def start(self) -> Json:
         """Nothing rests yet."""
         return {"rest": {}, "longest": {}, "told": False, "rate": 0.0, "loss": begin(),
-                "passes": 0, "moved": False}  # fmt: skip
+                "passes": 0, "moved": False, "from": -1}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """Weights."""
@@ -141,7 +142,8 @@ class UnchangedTensor(CheckedRule[Json]):
         change, moved = changes(obs, rows)
         if skipped(obs):
             return state, ()
-        state["moved"] = state["moved"] or moved > 0
+        if moved > 0 and not state["moved"]:
+            state["moved"], state["from"] = True, obs.step
         resting = rows[:0] if moved == rows.size else rows[change == 0]
         if resting.size:  # NaN does not change either
             stats = obs.stats[resting]
@@ -190,7 +192,10 @@ class UnchangedTensor(CheckedRule[Json]):
         }
         last = weight_matrices(obs.layout)
         head = ripe.get(str(int(last[-1]))) if last.size else None
-        old = sum(obs.step - since >= _PARTIAL_STEPS for since, _, _ in ripe.values())
+        old = sum(
+            obs.step - one[0] >= _PARTIAL_STEPS and not self._waits(obs, state, int(row), one)
+            for row, one in ripe.items()
+        )
         died = state["moved"] and not any(pushes for _, _, pushes in ripe.values())
         ill = (
             (len(ripe) == rows.size and not fallen >= self.max_fall and not died)
@@ -205,6 +210,13 @@ class UnchangedTensor(CheckedRule[Json]):
             return state, ()
         finding = self._finding(obs, ripe, (len(state["rest"]), int(rows.size)))
         return {**state, "told": True, "rest": {}}, [finding]
+
+    def _waits(self, obs: Observation, state: Json, row: int, rested: Json) -> bool:
+        """Say whether a tensor waits for its turn, as models do that are trained one by one."""
+        gradient = int(gradient_of(obs.layout)[row])
+        if not 0 <= gradient < obs.stats.shape[0] or not math.isnan(obs.stats[gradient, 0]):
+            return False
+        return bool(rested[0] > state["from"] >= 0 or obs.layout.tensors[row].depth < 0)
 
     def _finding(
         self, obs: Observation, chosen: dict[str, Json], counts: tuple[int, int]
