@@ -208,3 +208,16 @@ def corrupt_batches(hook: Any, variant: str, seed: int, steps: int = 300) -> Non
         hook.on_step(step, "train", loss, batch, out, y[rows])
         if over:
             validate(hook, step, model, loss_fn, tuple(validation))
+
+
+def images_of_other_rows(hook: Any, variant: str, seed: int, steps: int = 400) -> None:
+    """Images are shuffled before training, labels are not. Repair: both."""
+    x, y, xv, yv = digits(image=True)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(3))
+    x, y = x[order], y if variant == "faulty" else y[order]
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16),
+        nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.RMSprop(model.parameters(), 2e-3)
+    fit(hook, model, optimizer, nn.CrossEntropyLoss(), (x, y, xv, yv), steps=steps, seed=seed)

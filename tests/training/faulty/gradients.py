@@ -124,3 +124,43 @@ def rnn_unclipped(hook: Any, variant: str, seed: int, steps: int = 150) -> None:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         hook.on_step(step, "train", loss, x, out, target)
+
+
+def discriminator_wins(hook: Any, variant: str, seed: int, steps: int = 250) -> None:
+    """A generator minimises log(1 - D) against a discriminator that takes four steps to its one.
+
+    Repair: one slow step, and normalisation in the generator.
+    """
+    x, *_ = digits()
+    x, bad = torch.tanh(x), variant == "faulty"
+    between = nn.ReLU if bad else lambda: nn.Sequential(nn.BatchNorm1d(64), nn.ReLU())
+    model = nn.Sequential(
+        nn.Linear(12, 64), between(), nn.Linear(64, 64), between(), nn.Linear(64, 64), nn.Tanh()
+    )
+    critic = nn.Sequential(
+        nn.Linear(64, 96), nn.LeakyReLU(0.2), nn.Linear(96, 96), nn.LeakyReLU(0.2), nn.Linear(96, 1)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), 5e-4, betas=(0.5, 0.999))
+    other = torch.optim.Adam(critic.parameters(), 2e-3 if bad else 2e-4, betas=(0.5, 0.999))
+
+    def loss_fn(score: Tensor) -> Tensor:
+        return -nn.functional.softplus(score).mean()  # log(1 - D)
+
+    hook.on_start(model, optimizer, loss_fn)
+    generator = torch.Generator().manual_seed(seed)
+    for step in range(steps):
+        for _ in range(4 if bad else 1):
+            real = x[torch.randint(0, len(x), (64,), generator=generator)]
+            with torch.no_grad():
+                made = model(torch.randn(64, 12, generator=generator))
+            other.zero_grad()
+            lost: Tensor = nn.functional.softplus(-critic(real)).mean() - loss_fn(critic(made))
+            lost.backward()  # type: ignore[no-untyped-call]
+            other.step()
+        noise = torch.randn(64, 12, generator=generator)
+        optimizer.zero_grad()
+        made = model(noise)
+        loss = loss_fn(critic(made))
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        hook.on_step(step, "train", loss, noise, made, torch.zeros(64, 1))

@@ -114,3 +114,17 @@ def sigmoid_for_negatives(hook: Any, variant: str, seed: int, steps: int = 300) 
     model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1), last)
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     fit(hook, model, optimizer, nn.MSELoss(), data, steps=steps, seed=seed)
+
+
+def standardised_pixels(hook: Any, variant: str, seed: int, steps: int = 250) -> None:
+    """An autoencoder of standardised images under a cross entropy. Repair: pixels in [0, 1]."""
+    bad = variant == "faulty"
+    x, _, xv, _ = digits(raw=not bad)
+    if not bad:
+        x, xv = x / 16, xv / 16
+    model = nn.Sequential(
+        nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 12), nn.ReLU(), nn.Linear(12, 48), nn.ReLU(),
+        nn.Linear(48, 64),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    fit(hook, model, optimizer, nn.BCEWithLogitsLoss(), (x, x, xv, xv), steps=steps, seed=seed)

@@ -173,3 +173,18 @@ def plateau_upside_down(hook: Any, variant: str, seed: int, steps: int = 360) ->
         if over:
             validate(hook, step, model, loss_fn, tuple(validation))
             schedule.step(loss_fn(model(validation[0]), validation[1]).item())
+
+
+def warm_up_without_cap(hook: Any, variant: str, seed: int, steps: int = 300) -> None:
+    """A rate of 0.05 x step / 10 goes on rising after its warm-up. Repair: min(1, step / 10)."""
+    bad = variant == "faulty"
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    schedule = lr_scheduler.LambdaLR(
+        optimizer, lambda step: (step + 1) / 10 if bad else min(1.0, (step + 1) / 10)
+    )
+    data, loss_fn = digits(image=True), nn.CrossEntropyLoss()
+    fit(hook, model, optimizer, loss_fn, data, steps=steps, seed=seed, schedule=schedule)
