@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from programs import digits, fit, text, wave, windows  # type: ignore[import-not-found]
+from programs import batches, digits, fit, text, wave, windows  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -139,6 +139,66 @@ def posterior_collapse(hook: Any, variant: str, seed: int, steps: int = 300) -> 
         return (made - target).square().sum(1).mean() + weight * divergence
 
     fit(hook, model, optimizer, loss_fn, (x, x), steps=steps, seed=seed)
+
+
+class Averaged(Variational):
+    """The same with outputs of their own for mean and log variance."""
+
+    def forward(self, x: Tensor) -> Any:
+        """(N, 64) to reconstruction (N, 64), mean (N, 8) and log variance (N, 8)."""
+        out = super().forward(x)
+        return out[:, :64], out[:, 64:72], out[:, 72:]
+
+
+def averaged_reconstruction(hook: Any, variant: str, seed: int, steps: int = 300) -> None:
+    """A VAE that averages squared errors over pixels and sums the divergence. Repair: two sums."""
+    x, *_ = digits()
+    x = (x - x.mean(0)) / x.std(0).clamp_min(0.3)
+    model = Averaged()
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+
+    def loss_fn(out: tuple[Tensor, Tensor, Tensor], target: Tensor) -> Tensor:
+        made, mean, log_variance = out
+        divergence = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(1).mean()
+        error = (made - target).square()
+        return (error.mean() if variant == "faulty" else error.sum(1).mean()) + divergence
+
+    hook.on_start(model, optimizer, loss_fn)
+    for step, _, rows in batches(len(x), 64, steps, seed):
+        optimizer.zero_grad()
+        out = model(x[rows])
+        loss: Any = loss_fn(out, x[rows])
+        loss.backward()
+        optimizer.step()
+        hook.on_step(step, "train", loss, x[rows], out[0], x[rows])
+
+
+def hardest_triplets(hook: Any, variant: str, seed: int, steps: int = 200) -> None:
+    """The hardest pairs of each batch drive all rows to one point. Repair: every triplet counts."""
+    x, y, *_ = digits()
+    bad = variant == "faulty"
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2 if bad else 1e-3)
+
+    def loss_fn(out: Tensor, target: Tensor) -> Tensor:
+        apart = (out[:, None] - out[None]).square().sum(2)
+        same = target[:, None] == target[None]
+        if bad:
+            far = apart.masked_fill(~same, -1.0).max(1).values
+            near = apart.masked_fill(same, 1e9).min(1).values
+            return functional.relu(far - near + 0.5).mean()
+        triplets = functional.relu(apart[:, :, None] - apart[:, None, :] + 0.5)
+        pairs = same & ~torch.eye(len(out), dtype=torch.bool)
+        return triplets[pairs[:, :, None] & ~same[:, None, :]].mean()
+
+    hook.on_start(model, optimizer, loss_fn)
+    for step, _, rows in batches(len(x), 96 if bad else 32, steps, seed):
+        optimizer.zero_grad()
+        out = model(x[rows])
+        loss: Any = loss_fn(out, y[rows])
+        loss.backward()
+        optimizer.step()
+        hook.on_step(step, "train", loss, x[rows], out, y[rows])
 
 
 class Language(nn.Module):

@@ -276,3 +276,52 @@ def in_time_order(hook: Any, seed: int) -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
     optimizer = torch.optim.Adam(model.parameters(), 2e-3)
     fit(hook, model, optimizer, nn.MSELoss(), (x, y), steps=300, seed=seed, shuffle=False)
+
+
+def parity(hook: Any, seed: int) -> None:
+    """The product of three signs out of twenty: ln 2 for 150 steps and more, then it is found."""
+    order = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))
+    optimizer, loss_fn = torch.optim.Adam(model.parameters(), 1e-3), nn.CrossEntropyLoss()
+    hook.on_start(model, optimizer, loss_fn)
+    for step in range(450):
+        x = torch.randint(0, 2, (512, 20), generator=order).float() * 2 - 1
+        y = (x[:, 1] * x[:, 4] * x[:, 9] > 0).long()
+        optimizer.zero_grad()
+        out = model(x)
+        loss = loss_fn(out, y)
+        loss.backward()
+        optimizer.step()
+        hook.on_step(step, "train", loss, x, out, y)
+
+
+class Grey(nn.Module):
+    """A VAE over grey pixels as logits, which know the mean picture long before anything else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 16))
+        self.decoder = nn.Sequential(nn.Linear(8, 96), nn.ReLU(), nn.Linear(96, 64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, 64) to logits (N, 64), mean (N, 8) and log variance (N, 8)."""
+        mean, log_variance = self.encoder(x).chunk(2, 1)
+        noise = torch.randn_like(mean) * (log_variance / 2).exp()
+        return self.decoder(mean + noise), mean, log_variance
+
+
+def divergence_warms_up(hook: Any, seed: int) -> None:
+    """The weight of the divergence grows for 200 steps; outputs point one way at first."""
+    x = digits(raw=True)[0] / 16
+    model = Grey()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    hook.on_start(model, optimizer, None)
+    for step, _, rows in batches(len(x), 64, 400, seed):
+        optimizer.zero_grad()
+        out, mean, log_variance = model(x[rows])
+        rebuilt = functional.binary_cross_entropy_with_logits(out, x[rows], reduction="sum")
+        divergence = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(1).mean()
+        loss = rebuilt / len(rows) + min(1.0, step / 200) * divergence
+        loss.backward()
+        optimizer.step()
+        hook.on_step(step, "train", loss, x[rows], out, x[rows])

@@ -206,3 +206,25 @@ def warm_restarts(hook: Any, seed: int) -> None:
     schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 60, 2)
     fit(hook, model, optimizer, nn.CrossEntropyLoss(), digits(), steps=420, seed=seed,
         schedule=schedule)  # fmt: skip
+
+
+def folds(hook: Any, seed: int) -> None:
+    """Four models under one roof, one for each fold, trained one after another."""
+    x, y, *_ = digits()
+    models = nn.ModuleList(
+        nn.Sequential(nn.Linear(64, 24), nn.ReLU(), nn.Dropout(0.3), nn.Linear(24, 10))
+        for _ in range(4)
+    )
+    optimizer, loss_fn = torch.optim.AdamW(models.parameters(), 3e-3), nn.CrossEntropyLoss()
+    hook.on_start(models, optimizer, loss_fn)
+    fold, at = torch.arange(len(x)) % 4, 0
+    for number, model in enumerate(models):
+        own_x, own_y = x[fold != number], y[fold != number]
+        for _, _, rows in batches(len(own_x), 64, 110, seed):
+            optimizer.zero_grad()
+            out = model(own_x[rows])
+            loss = loss_fn(out, own_y[rows])
+            loss.backward()
+            optimizer.step()
+            hook.on_step(at, "train", loss, own_x[rows], out, own_y[rows])
+            at += 1

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.rules.runs import INF, NAN, Script, fired, fold, tensor
@@ -87,6 +89,104 @@ TRIVIAL, MODES = [(40, "trivial_optimum")], [(40, "mode_collapse")]
 )  # fmt: skip
 def test_kinds(run: list[Observation], expected: list[Any]) -> None:
     assert told(run) == expected
+
+
+def vae(
+    sizes: Callable[[int], tuple[float, float]],
+    *,
+    cosine: Callable[[int], float] = lambda _: 0.1,
+    loss: Callable[[int], float] = lambda i: 0.8 + 0.2 * 0.8**i,
+    objective: Mapping[str, float] | None = None,
+    inputs: tuple[int, ...] = (16,),
+    steps: int = 200,
+) -> list[Observation]:
+    """``sizes``: deviation over the batch of the rebuilt input, whose own is 1, and of a mean.
+
+    All outputs have a spread of 0.5, so that only their RMS tells their size.
+    """
+    tensors = (tensor("output/0", "outputs", (16,)), tensor("output/1", "outputs", (4,)),
+               tensor("input/0", "inputs", inputs))  # fmt: skip
+    script, run = Script(*tensors), []
+    numbers = np.linspace(-1, 1, math.prod(inputs)).reshape(inputs)
+    for i in range(steps):
+        first, second = sizes(i)
+        batch = {"output/0.batch_spread": 0.5, "output/0.cosine": cosine(i), "input/0.std": 1.0,
+                 "output/1.batch_spread": 0.5, "input/0.min": -9.0, "input/0.max": 9.0}  # fmt: skip
+        values: dict[str, Any] = {"output/0": 2 * first, "output/1": 2 * second, "input/0": numbers}
+        facts = {"batch": batch, "objective": objective or {}}
+        run.append(script.step(i, values, loss=loss(i), scalars=facts))
+    return run
+
+
+def flat(i: int) -> tuple[float, float]:
+    return (0.2, 0.1) if i < 10 else (0.05, 0.01)
+
+
+AVERAGED = {"mse_loss.target_min": -1.0, "mse_loss.target_max": 1.0, "mse_loss.target_std": 1.0}
+POSTERIOR = [(90, "posterior_collapse")]
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        pytest.param(vae(flat), POSTERIOR, id="flat-beside-the-input-by-shape"),
+        pytest.param(vae(flat, objective=AVERAGED), POSTERIOR, id="flat-beside-the-targets"),
+        pytest.param(vae(flat, objective={**AVERAGED, "mse_loss.target_std": 0.2}), [],
+                     id="targets-that-hardly-vary-either"),
+        pytest.param(vae(flat, inputs=(8,)), [], id="not-what-it-was-given"),
+        pytest.param(vae(lambda i: (flat(i)[0], 0.1)), [], id="the-mean-still-varies"),
+        pytest.param(vae(lambda i: (0.2, flat(i)[1])), [], id="the-outputs-still-vary"),
+        pytest.param(vae(lambda i: (flat(i)[0], 0.01 if i < 50 else 0.01 * 1.05 ** (i - 50))), [],
+                     id="the-mean-wakes-up"),
+        pytest.param(vae(lambda i: (0.05 if i < 80 else 0.09, flat(i)[1])), [],
+                     id="alike-at-first-and-growing"),
+        pytest.param(vae(flat, loss=lambda _: 1.0), [], id="nothing-learned"),
+        pytest.param(vae(flat, steps=60), [], id="not-for-long"),
+    ],
+)  # fmt: skip
+def test_outputs_that_are_flat_beside_what_they_rebuild(
+    run: list[Observation], expected: list[Any]
+) -> None:
+    assert told(run) == expected
+
+
+def test_a_mean_that_grows_hides_no_outputs_that_grow_apart() -> None:
+    def warm_up(i: int) -> float:
+        return 0.25 if i < 10 else 2.0  # RMS: a constant picture is learned first
+
+    def outputs(i: int) -> tuple[float, float]:
+        return (0.8, 0.4) if i < 10 else (0.25, 0.985)
+
+    def loss(i: int) -> float:
+        return 28 + 25 * 0.8**i
+
+    assert told(run_of(outputs, loss=loss, size=warm_up, objective=REBUILT)) == []
+    assert told(run_of(outputs, loss=loss, size=lambda _: 0.25, objective=REBUILT)) == POSTERIOR
+
+
+MARGIN = [(40, "margin")]
+
+
+@pytest.mark.parametrize(
+    ("losses", "spread", "expected"),
+    [
+        pytest.param(lambda _: 0.5, 0.001, MARGIN, id="rests"),
+        pytest.param(
+            lambda i: 0.5 * (1 + 0.1 / (i + 1) ** 2), 0.001, [(41, "margin")], id="comes-to-rest"
+        ),
+        pytest.param(lambda i: 0.5 + 0.01 * (i % 2), 0.001, [], id="differs-by-batch"),
+        pytest.param(lambda _: 0.5, 0.05, [], id="apart"),
+        pytest.param(lambda _: 0.0, 0.001, MARGIN, id="of-zero"),
+    ],
+)
+def test_a_loss_at_its_margin_over_outputs_at_one_point(
+    losses: Callable[[int], float], spread: float, expected: list[Any]
+) -> None:
+    def outputs(i: int) -> tuple[float, float]:
+        return (0.06, 0.996) if i < 10 else (spread, 0.99999)  # alike from the first batch on
+
+    assert told(run_of(outputs, loss=losses)) == expected
+    assert told(run_of(outputs, loss=losses, objective={"cross_entropy.classes": 10.0})) == []
 
 
 def test_the_same_verdict_at_wider_intervals() -> None:

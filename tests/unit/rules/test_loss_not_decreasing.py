@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.rules.runs import INF, NAN, Script, fired, fold, losses, tensor
+from tests.unit.rules.runs import INF, NAN, Script, fired, fold, losses, matrices, tensor
 from trainwarden.model import Mode, Observation
 from trainwarden.rules.loss_not_decreasing import LossNotDecreasing
 
@@ -139,6 +139,51 @@ class TestATrivialLoss:
     def test_not_while_it_still_falls(self) -> None:
         falling = [3.2 - 0.1 * i for i in range(9)] + [2.7 - 0.002 * i for i in range(180)]
         assert told(classified(falling)) == []
+
+
+class TestAPlateauWhileAllWeightsMove:
+    """Parities and the like: nothing is learned for hundreds of steps, then all of it."""
+
+    def run(
+        self,
+        values: Sequence[float],
+        *,
+        moves: Mapping[str, float] | None = None,
+        every: int = 1,
+        classes: float = 2.0,
+    ) -> list[Observation]:
+        """``moves``: share of its size by which a matrix moves between two saved steps."""
+        script, run = Script(*matrices("a", "b")), []
+        facts = {"objective": {"cross_entropy.classes": classes, "cross_entropy.accuracy": 0.5}}
+        for i, loss in enumerate(values):
+            weights = {n: 1 + m * (i % 2) for n, m in (moves or {"a": 0.01, "b": 0.05}).items()}
+            run.append(script.step(i * every, weights, loss=loss, scalars=facts))
+        return run
+
+    REST: Sequence[float] = [0.694] * 500
+
+    def test_has_patience(self) -> None:
+        assert told(self.run(self.REST)) == [(400, "flat")]
+        assert told(self.run(self.REST[:390])) == []
+
+    def test_has_none_where_a_matrix_hardly_moves(self) -> None:
+        assert told(self.run(self.REST, moves={"a": 0.0005, "b": 0.05})) == [(70, "flat")]
+
+    def test_holds_moves_against_the_steps_between_saved_ones(self) -> None:
+        moves = {"a": 0.002, "b": 0.05}  # a random walk of 0.1 % a step is 0.3 % in ten
+        assert told(self.run(self.REST[:200], moves=moves, every=10)) == [(70, "flat")]
+        assert told(self.run(self.REST[:40], every=10)) == []
+
+    def test_has_none_above_the_start_or_a_guess(self) -> None:
+        assert told(self.run([0.72 + 0.02 * (i > 30) for i in range(300)])) == [(70, "flat")]
+        assert told(self.run([0.75] * 300)) == [(70, "flat")]
+
+    def test_waits_for_losses_that_have_just_begun_to_fall(self) -> None:
+        leaving = [0.694] * 385 + [0.694 - 0.0002 * i for i in range(1, 400)]
+        assert told(self.run(leaving)) == []
+
+    def test_what_runs_away_is_told_at_once(self) -> None:
+        assert told(self.run([0.694] * 80 + [20.0] * 20)) == [(82, "diverged")]
 
 
 def test_what_fell_at_once_by_little_may_rest_there() -> None:

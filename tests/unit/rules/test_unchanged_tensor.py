@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,3 +155,31 @@ def test_weights_that_moved_until_their_gradient_died_rest_for_another_reason(
         values |= {f"gradient/{n}": 0.1 if i < 3 else gradient for n in "ab"}
         run.append(script.step(i * 10, values, loss=2.3))
     assert fired(RULE, run) == fired_at
+
+
+class TestModelsThatAreTrainedOneAfterTheOther:
+    """Six models of one matrix each, of which one is called at a time; the loss starts anew."""
+
+    NAMES = "abcdef"
+
+    def run(self, *, turns: str, entered: bool, every: int = 10) -> list[Observation]:
+        """``turns`` names the matrix that moves at each saved step; only it has a gradient."""
+        tensors = [
+            replace(t, depth=i if entered else -1) for i, t in enumerate(matrices(*self.NAMES))
+        ]
+        script, now, run = Script(*tensors), dict.fromkeys(self.NAMES, 1.0), []
+        for i, name in enumerate(turns):
+            now[name] += 0.5
+            run.append(script.step(i * every, {**now, f"gradient/{name}": 0.1}, loss=2.3))
+        return run
+
+    def test_what_the_forward_pass_does_not_enter_waits(self) -> None:
+        turns = "a" * 15 + "b" * 15 + "c" * 15
+        assert fired(RULE, self.run(turns=turns, entered=False)) == []
+
+    def test_what_moved_before_waits_again(self) -> None:
+        turns = "abcd" + "e" * 30
+        assert fired(RULE, self.run(turns=turns, entered=True)) == []
+
+    def test_what_is_entered_and_never_moved_does_not_wait(self) -> None:
+        assert fired(RULE, self.run(turns="a" * 30, entered=True)) == [110]
