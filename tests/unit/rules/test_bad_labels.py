@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -110,19 +111,26 @@ def test_labels_that_are_all_the_same(run: list[Observation], fires: list[int]) 
 
 def by_heart(
     train: float, validation: Sequence[float], *, start: float = 2.33, labels: int = 10,
-    rows: int = 500, **more: float,
+    rows: int = 500, classes: int = 10, **more: float,
 ) -> list[Observation]:  # fmt: skip
-    """Losses of a network over ten classes; the best that knows no more than these has ln 10."""
+    """Losses of a network over ten classes; the best that knows no more than these has ln 10.
+
+    With other ``classes`` they are these losses over their own logarithm.
+    """
+    part = math.log(classes) / math.log(10)
+    train, start, labels = part * train, part * start, min(labels, classes)
     run = []
     for i, loss in enumerate(validation):
         for step in range(5 * i, 5 * i + 5):
-            facts: dict[str, Any] = told("cross_entropy", accuracy=0.2, classes=10.0, **more)
+            facts: dict[str, Any] = told("cross_entropy", accuracy=0.2, classes=classes, **more)
             batch = {"label/0": dict.fromkeys(range(labels), 60 // labels)}
             run.append(Script().step(step, loss=start if step < 3 else train, labels=batch,
                                      scalars=facts))  # fmt: skip
-        facts = told(accuracy=0.1, classes=10.0)
-        every = {"label/0": dict.fromkeys(range(10), rows // 10)}
-        run.append(Script().step(5 * i + 5, loss=loss, mode=Mode.EVAL, labels=every, scalars=facts))
+        facts = told(accuracy=0.1, classes=classes)
+        every = {"label/0": dict.fromkeys(range(classes), rows // classes)}
+        run.append(
+            Script().step(5 * i + 5, loss=part * loss, mode=Mode.EVAL, labels=every, scalars=facts)
+        )
     return run
 
 
@@ -138,6 +146,8 @@ BACK = [2.3, 2.28, 2.26, 2.25, 2.26, 2.26, 2.27, 2.27, 2.28, 2.28, 2.28, 2.29]
         pytest.param(by_heart(2.2, RISING), [], id="training-has-hardly-begun"),
         pytest.param(by_heart(2.1, BACK), [60], id="groups-of-rows-agree-by-chance"),
         pytest.param(by_heart(2.1, BACK[1:]), [], id="eleven-passes"),
+        pytest.param(by_heart(2.1, BACK, classes=8), [60], id="of-eight-classes"),
+        pytest.param(by_heart(2.1, BACK, classes=5), [], id="few-classes-may-have-weak-labels"),
         pytest.param(by_heart(2.15, BACK), [], id="not-by-heart-as-yet"),
         pytest.param(by_heart(2.0, [loss - 0.05 for loss in BACK]), [], id="weakly-learned"),
         pytest.param(by_heart(2.0, [2.35 - 0.01 * i for i in range(14)]), [], id="still-better"),

@@ -20,9 +20,10 @@ outputs without end; labels that do not belong to their inputs can only be learn
   a plain cross-entropy over four classes or more, before that: the training loss is under 0.95 of
   the entropy of the class shares in training and in validation, while no validation pass of six or
   more, of 200 labels each, had a loss under 0.98 of that entropy, and the median of the last three
-  is above 1.03 of it (where there are few classes and rows, weak labels look the same); or, in 12
-  passes or more, that of training is under 0.93, none of validation was under 0.97, and the median
-  of the last three is above 0.985, 0.01 above the lowest and 0.06 above that of training;
+  is above 1.03 of it (where there are few classes and rows, weak labels look the same); or, over
+  eight classes or more and in 12 passes, that of training is under 0.93, none of validation was
+  under 0.97, and the median of the last three is above 0.985, 0.01 above the lowest and 0.06 above
+  that of training;
 * ``missing_marked``: in an elementwise loss one number that is written for missing ones, of nines
   such as -9999, an end of the integers or 1e9 and more, is the very same at ``marks`` saved steps
   over 20 steps or more. It lies apart from all other targets, at most 0.3 of them have it, they
@@ -81,6 +82,7 @@ _CERTAIN = 0.99
 _FEWEST = 50  # validation labels
 _UNDER, _NEVER, _RISEN = 0.95, 0.98, 1.03  # of the entropy of the class shares
 _LONG, _TWELVE = 6, 12  # validation passes
+_EIGHT = 8  # classes; where there are fewer, few rows with weak labels look the same
 _NEARLY, _REST, _BACK, _BY_HEART, _APART = 0.97, 0.985, 0.01, 0.93, 0.06  # of that entropy
 _CLASSES, _MANY = 4, 200  # fewer classes and validation labels do not show what is weakly learned
 _STARTS = (0.7, 1.6)  # of that entropy: where a plain cross-entropy begins
@@ -226,13 +228,18 @@ class BadLabels(CheckedRule[Json]):
         share = level / min(entropy, shares)
         if least is None or not (
             (least >= _NEVER and median(last) > _RISEN and share < _UNDER)
-            or (state["passes"] >= _TWELVE and _by_heart(least, median(last), share))
+            or (
+                state["passes"] >= _TWELVE
+                and len(counts) >= _EIGHT
+                and _by_heart(least, median(last), share)
+            )
         ):
             return None
         message = (
             f"the training loss is {level:.4g}, yet in {state['passes']} "
             f"validation passes it never was better than {least * entropy:.4g}; to know how "
-            f"frequent the classes are gives {entropy:.4g}: labels do not belong to their inputs"
+            f"frequent the classes are gives {entropy:.4g}: labels do not belong to their inputs, "
+            "or these say nothing of them"
         )
         evidence = {"kind": "random_labels", "train": _train(state), "passes": state["passes"]}
         return Finding(obs.step, _label(obs), least, _NEVER, message, obs.step, evidence,
