@@ -189,6 +189,13 @@ def test_a_loss_at_its_margin_over_outputs_at_one_point(
     assert told(run_of(outputs, loss=losses, objective={"cross_entropy.classes": 10.0})) == []
 
 
+def test_embeddings_that_come_apart_again_are_at_no_margin() -> None:
+    def outputs(i: int) -> tuple[float, float]:
+        return (0.06, 0.996) if i < 10 else (1e-5 * 1.06 ** max(0, i - 20), 0.9999)
+
+    assert told(run_of(outputs, loss=lambda _: 0.5)) == []
+
+
 def test_the_same_verdict_at_wider_intervals() -> None:
     wide = run_of(lambda i: closing(i // 10), every=10, steps=800, loss=lambda i: 0.98**i)
     assert fired(RULE, wide) == [140]

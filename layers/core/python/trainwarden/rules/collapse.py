@@ -19,8 +19,8 @@ steps and more. evidence.kind says what it is:
   Wherever outputs point: the size is so small, and under ``max_share`` of the standard deviation
   of what is rebuilt, another output has lost as much, and the loss a twentieth;
 * *margin*: the cosine is at least ``min_cosine`` and the size under a tenth of its start for
-  ``min_steps`` steps, while the loss is the same to one part in a thousand whatever the batch: a
-  margin that no pair can pass. It may start anywhere.
+  ``min_steps`` steps, not above 1.5 times its least, while the loss is the same to one part in a
+  thousand whatever the batch: a margin that no pair can pass. It may start anywhere.
 
 Not judged: outputs of one number, without several optimizers those of fewer than 8; classifiers and
 regressions, whose targets may be alike, and whose constant answers other rules explain; one
@@ -210,11 +210,12 @@ class Collapse(CheckedRule[Json]):
         if math.prod(obs.layout.tensors[obs.layout.row_of[_OUTPUT]].shape) < _EMBEDDING:
             return ""
         free = not set(functions(obs)) - _FREE
+        grows = here[_SIZE] > _AGAIN * state["low"]
         if form == "point":
-            return "margin" if free else ""
+            return "margin" if free and not grows else ""
         if form == "direction" and free and fallen >= _TRIVIAL:
             return "trivial_optimum"
-        small = here[_SIZE] < min(_SMALLER * began[_SIZE], _AGAIN * state["low"])
+        small = here[_SIZE] < _SMALLER * began[_SIZE] and not grows
         if not small and not (form == "direction" and _beside(here, began)):
             return ""
         least = self.max_fall if form == "direction" else _LOST
