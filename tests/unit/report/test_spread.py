@@ -51,9 +51,7 @@ def test_a_perfect_and_a_reversed_order() -> None:
         assert found.found.tolist()[-1] == found.taken.tolist()[-1] == 1.0
 
 
-@pytest.mark.parametrize(
-    "told", [{}, {1: 5, 3: 5}, {0: 5}, {-1: 5, 0: 5}, {0: 5, 10**9 + 1: 5}]
-)
+@pytest.mark.parametrize("told", [{}, {1: 5, 3: 5}, {0: 5}, {-1: 5, 0: 5}, {0: 5, 10**9 + 1: 5}])
 def test_one_label_alone_or_nonsense_is_left_out(told: dict[int, int]) -> None:
     assert ranking(seen(told)) is None
     assert "Ranking" not in page([seen(told)]).text
