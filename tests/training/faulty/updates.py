@@ -174,6 +174,17 @@ def half_the_layers(hook: Any, variant: str, seed: int, steps: int = 250) -> Non
     fit(hook, model, optimizer, nn.CrossEntropyLoss(), digits(), steps=steps, seed=seed)
 
 
+def encoder_left_out(hook: Any, variant: str, seed: int, steps: int = 300) -> None:
+    """An autoencoder of which the optimizer gets the decoder alone. Repair: both."""
+    x, _, xv, _ = digits()
+    encoder = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 6))
+    decoder = nn.Sequential(nn.Linear(6, 48), nn.ReLU(), nn.Linear(48, 64))
+    model = nn.Sequential(encoder, decoder)
+    chosen = decoder.parameters() if variant == "faulty" else model.parameters()
+    optimizer = torch.optim.Adam(chosen, 4e-3)
+    fit(hook, model, optimizer, nn.MSELoss(), (x, x, xv, xv), steps=steps, seed=seed)
+
+
 class Cut(nn.Module):
     """A body and a head; between them the graph may be cut."""
 

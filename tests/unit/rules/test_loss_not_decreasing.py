@@ -163,8 +163,8 @@ class TestAPlateauWhileAllWeightsMove:
     REST: Sequence[float] = [0.694] * 500
 
     def test_has_patience(self) -> None:
-        assert told(self.run(self.REST)) == [(400, "flat")]
-        assert told(self.run(self.REST[:390])) == []
+        assert told(self.run(self.REST)) == [(300, "flat")]
+        assert told(self.run(self.REST[:290])) == []
 
     def test_has_none_where_a_matrix_hardly_moves(self) -> None:
         assert told(self.run(self.REST, moves={"a": 0.0005, "b": 0.05})) == [(70, "flat")]
@@ -172,14 +172,14 @@ class TestAPlateauWhileAllWeightsMove:
     def test_holds_moves_against_the_steps_between_saved_ones(self) -> None:
         moves = {"a": 0.002, "b": 0.05}  # a random walk of 0.1 % a step is 0.3 % in ten
         assert told(self.run(self.REST[:200], moves=moves, every=10)) == [(70, "flat")]
-        assert told(self.run(self.REST[:40], every=10)) == []
+        assert told(self.run(self.REST[:30], every=10)) == []
 
     def test_has_none_above_the_start_or_a_guess(self) -> None:
         assert told(self.run([0.72 + 0.02 * (i > 30) for i in range(300)])) == [(70, "flat")]
         assert told(self.run([0.75] * 300)) == [(70, "flat")]
 
     def test_waits_for_losses_that_have_just_begun_to_fall(self) -> None:
-        leaving = [0.694] * 385 + [0.694 - 0.0002 * i for i in range(1, 400)]
+        leaving = [0.694] * 285 + [0.694 - 0.0002 * i for i in range(1, 400)]
         assert told(self.run(leaving)) == []
 
     def test_what_runs_away_is_told_at_once(self) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tests.unit.rules.runs import NAN, Script, fired, fold, matrices, tensor
@@ -135,6 +137,41 @@ def test_the_last_layer_is_named() -> None:
     finding = first(run_of(["ab"] * 9, {"parameters_without_optimizer": 1.0}))
     assert finding.tensor == "c"
     assert finding.first_step == 1
+
+
+class TestLayersLeftOut:
+    """Matrices in no optimizer, in front of those that move; torch draws within 1 / sqrt(16)."""
+
+    DRAWN = np.random.default_rng(0).uniform(-0.25, 0.25, (32, 16))
+
+    def run(self, left: npt.NDArray[Any], *, moved: float = 0.0, pushed: float = 0.1) -> Any:
+        names, shape = ("weights/a", "gradient/weights/a"), (32, 16)
+        weights = (tensor(names[0], "weights", shape, depth=0), *matrices("b")[:1])
+        gradients = (tensor(names[1], "gradients", shape, depth=0), *matrices("b")[1:])
+        script = Script(*weights, *gradients)
+        facts = {"loop": {**SOUND, "parameters_without_optimizer": 2.0, "parameters": 4.0}}
+        facts["optimizer"] = {"lr_0": 0.1}
+        values: list[dict[str, npt.ArrayLike]] = [
+            {names[0]: left + moved * i, "b": 1 + 0.1 * i, names[1]: pushed, "gradient/b": 0.1}
+            for i in range(9)
+        ]
+        return [script.step(i, now, scalars=facts) for i, now in enumerate(values)]
+
+    def test_is_told_with_its_name(self) -> None:
+        finding = first(self.run(self.DRAWN))
+        assert (finding.step, finding.evidence["kind"]) == (3, "layers_left_out")
+        assert finding.tensor == "weights/a"
+        assert "2 of the model's 4 tensors are in no optimizer; weights/a" in finding.message
+
+    def test_what_was_trained_before_is_meant(self) -> None:
+        trained = self.DRAWN + np.random.default_rng(1).normal(0, 0.05, self.DRAWN.shape)
+        assert told(self.run(trained)) == []
+        assert told(self.run(0.5 * self.DRAWN)) == []
+        assert told(self.run(np.random.default_rng(2).normal(0, 0.1, self.DRAWN.shape))) == []
+
+    def test_what_moves_or_gets_no_gradient_is_not_left_out(self) -> None:
+        assert told(self.run(self.DRAWN, moved=1e-3)) == []
+        assert told(self.run(self.DRAWN, pushed=0.0)) == []
 
 
 def test_a_model_without_matrices_is_judged_by_its_loop_alone() -> None:

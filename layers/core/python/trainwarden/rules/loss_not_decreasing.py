@@ -133,7 +133,7 @@ class LossNotDecreasing(CheckedRule[Json]):
         0.03, "Least share of the start that must be gone.", bounds=Bounds(gt=0, lt=1)
     )
     patience: int = param(
-        400, "Steps before that where all weights still move well.", "steps", bounds=Bounds(ge=1)
+        300, "Steps before that where all weights still move well.", "steps", bounds=Bounds(ge=1)
     )
     max_rise: float = param(10.0, "Level over start that is a divergence.", bounds=Bounds(gt=1))
 

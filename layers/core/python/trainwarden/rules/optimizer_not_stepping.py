@@ -14,6 +14,9 @@ evidence.kind says what it is:
   of the model's are in no optimizer, get gradients and do not move;
 * *output_layer_left_out*: the last layer is in no optimizer and does not move, though its gradient
   is not 0 and other layers move;
+* *layers_left_out*: the same of weight matrices in front of layers that move, which still lie as
+  torch draws them, uniformly within 1 ÷ √fan-in (their largest |weight| is 0.9 to 1 of that, their
+  mean |weight| half of it within 4 standard errors);
 * *zero_learning_rate*: every learning rate is 0 and never was anything else, for ``min_steps``;
 * *no_change*: no float32 or float64 weight matrix changes in one bit over ``min_steps`` steps,
   though learning rate and gradients are large enough to be seen in the weights: over a millionth of
@@ -24,14 +27,17 @@ Steps that GradScaler skipped are passed over.
 **Remedy.** Call optimizer.step() after backward() and zero_grad() before it; build the optimizer
 from the parameters of the very model that is trained, after it was moved, wrapped or copied.
 
-**False alarms to expect.** A loop that only measures gradients. Parts trained by an optimizer that
-is not torch's, if their weights are not captured.
+**False alarms to expect.** A loop that only measures gradients. Random layers that are to stay as
+they were drawn: say so by requires_grad_(False), which saves their gradients, too. Parts trained by
+an optimizer that is not torch's, if their weights are not captured.
 
 **Missing data.** Without the collections loop and optimizer the kinds that need them are not
 looked for. bfloat16 and float16 weights that round updates away are NUM002's business.
 
 **Source.** TrainCheck and TheDeepChecker check step() and the optimizer's tensors as invariants.
-A millionth: 8 times the spacing of float32 numbers (2**-23).
+A millionth: 8 times the spacing of float32 numbers (2**-23). 1 ÷ √fan-in: torch.nn.Linear's and
+the convolutions' reset_parameters; training pushes the largest weights beyond, so that layers kept
+from an earlier training on purpose do not look so.
 """
 
 from __future__ import annotations
@@ -67,6 +73,7 @@ from trainwarden.stats.catalog import INDEX
 _CHANGE, _MIN, _MAX, _ABS = (INDEX[c] for c in ("u_maxabs", "min", "max", "sum_abs"))
 _MOST = 0.9  # of the tensors: a shared embedding or a loss with parameters of its own may be left
 _VISIBLE = 1e-6  # update over mean |weight| that float32 cannot round away
+_DRAWN, _DRAWN_ERRORS = 0.9, 4.0  # least share of the bound; of the mean, in standard errors
 _EXACT = frozenset({"float32", "float64"})
 _TOLD = {
     "step_missing": "gradients are computed and thrown away, no optimizer has taken one step",
@@ -80,6 +87,10 @@ _TOLD = {
     "output_layer_left_out": (
         "the last layer is in no optimizer and does not move, though its gradient is not 0"
     ),
+    "layers_left_out": (
+        "{left:.0f} of the model's {own:.0f} tensors are in no optimizer; {name} among them gets "
+        "gradients and still lies as it was drawn"
+    ),
     "zero_learning_rate": "every learning rate is 0 and was never anything else",
     "no_change": (
         "no weight changes in one bit, though learning rate and gradients are large enough: "
@@ -91,6 +102,10 @@ _REMEDIES = {
     "zeroed_before_step": ("Call optimizer.zero_grad() before backward(), not after it.",),
     "zero_learning_rate": ("Check the scheduler: its factor is 0 from the start.",),
     "output_layer_left_out": ("Give the optimizer the parameters of the last layer too.",),
+    "layers_left_out": (
+        "Give the optimizer the parameters of the whole model.",
+        "If these layers are to stay random, set requires_grad_(False) on them.",
+    ),
 }
 
 
@@ -212,8 +227,8 @@ class OptimizerNotStepping(CheckedRule[Json]):
                 yield "zeroed_before_step"
             if foreign_only and pushed:
                 yield "foreign_tensors"
-        if left >= 1 and not foreign_only and _head_rests(weights):
-            yield "output_layer_left_out"
+        if left >= 1 and not foreign_only:
+            yield from _partly(weights)
         if rates and not any(rates) and not state["rated"]:
             yield "zero_learning_rate"
         elif weights.rest and _visible(weights, rates):
@@ -244,9 +259,9 @@ class OptimizerNotStepping(CheckedRule[Json]):
                  "parameters_without_optimizer", "parameters_without_gradient")  # fmt: skip
         known = {name: loop(obs)[name] for name in names}
         held, foreign, own, left, _ = known.values()
-        why = _TOLD[kind].format(held=held, foreign=foreign, own=own, left=left)
-        head = kind == "output_layer_left_out"
-        name = obs.layout.names[int(weights.rows[-1])] if head else ""
+        rows = weights.rows[-1:] if kind == "output_layer_left_out" else _left_out(weights)
+        name = obs.layout.names[int(rows[0])] if kind.endswith("left_out") else ""
+        why = _TOLD[kind].format(held=held, foreign=foreign, own=own, left=left, name=name)
         evidence = {
             "kind": kind,
             "saved_steps": count,
@@ -271,6 +286,34 @@ def _head_rests(weights: _Weights) -> bool:
     tensors = weights.obs.layout.tensors
     moving = [tensors[row].depth for row in weights.rows[weights.change > 0].tolist()]
     return bool(max(moving) < tensors[int(weights.rows[-1])].depth)
+
+
+def _partly(weights: _Weights) -> Iterator[str]:
+    if _head_rests(weights):
+        yield "output_layer_left_out"
+    elif _left_out(weights).size:
+        yield "layers_left_out"
+
+
+def _left_out(weights: _Weights) -> IntArray:
+    """Return the rows of matrices that rest though pushed and lie as torch drew them, (K,)."""
+    rows, stats = weights.rows, weights.obs.stats
+    if not weights.moved or not (still := weights.change == 0).any():
+        return rows[:0]
+    bounds = 1 / np.sqrt(once(weights.obs.layout, "fan-in", _fan_in)[rows])
+    with np.errstate(all="ignore"):
+        mean = stats[rows, _ABS] / stats[rows, 0] / bounds
+        largest = np.maximum(stats[rows, _MAX], -stats[rows, _MIN]) / bounds
+        error = _DRAWN_ERRORS / np.sqrt(12 * stats[rows, 0])  # of the mean of U(0, 1)
+        drawn = (largest >= _DRAWN) & (largest <= 1) & (np.abs(mean - 0.5) <= error)
+    found: IntArray = rows[still & drawn & (weights.gradients() > 0)]
+    return found
+
+
+def _fan_in(layout: Layout) -> FloatArray:
+    """Inputs of a unit of each row's tensor, (R,); NaN for vectors."""
+    shapes = [tensor.shape for tensor in layout.tensors]
+    return np.array([math.prod(s[1:]) if len(s) > 1 and all(s) else math.nan for s in shapes])
 
 
 def _exact(layout: Layout) -> npt.NDArray[np.bool_]:
