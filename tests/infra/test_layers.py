@@ -89,7 +89,7 @@ def test_the_sdk_knows_the_services_that_are_called_and_all_they_can_do(
 def test_what_only_people_s_machines_run_is_left_out(assembly: Assembly) -> None:
     parts = {path.name for path in (layers(assembly)["core"] / "trainwarden").iterdir()}
     assert {"engine", "pipeline", "rules", "stats", "store", "wire"} <= parts
-    assert not {"hook", "cli", "embedded", "plots", "smdebug", "trial", "report"} & parts
+    assert not {"hook", "cli", "embedded", "plots", "report"} & parts
 
 
 def test_a_function_holds_its_own_package_and_the_shared_one(assembly: Assembly) -> None:
