@@ -144,17 +144,20 @@ class TestLayersLeftOut:
 
     DRAWN = np.random.default_rng(0).uniform(-0.25, 0.25, (32, 16))
 
-    def run(self, left: npt.NDArray[Any], *, moved: float = 0.0, pushed: float = 0.1) -> Any:
+    def run(
+        self, left: npt.NDArray[Any], *, moved: float = 0.0, pushed: float = 0.1, body: float = 0.1
+    ) -> Any:
         names, shape = ("weights/a", "gradient/weights/a"), (32, 16)
-        weights = (tensor(names[0], "weights", shape, depth=0), *matrices("b")[:1])
-        gradients = (tensor(names[1], "gradients", shape, depth=0), *matrices("b")[1:])
+        weights = (tensor(names[0], "weights", shape, depth=0), *matrices("b", "c")[:2])
+        gradients = (tensor(names[1], "gradients", shape, depth=0), *matrices("b", "c")[2:])
         script = Script(*weights, *gradients)
         facts = {"loop": {**SOUND, "parameters_without_optimizer": 2.0, "parameters": 4.0}}
         facts["optimizer"] = {"lr_0": 0.1}
         values: list[dict[str, npt.ArrayLike]] = [
-            {names[0]: left + moved * i, "b": 1 + 0.1 * i, names[1]: pushed, "gradient/b": 0.1}
+            {names[0]: left + moved * i, "b": 1 + body * i, "c": 1 + 0.1 * i,
+             names[1]: pushed, "gradient/b": 0.1, "gradient/c": 0.1}
             for i in range(9)
-        ]
+        ]  # fmt: skip
         return [script.step(i, now, scalars=facts) for i, now in enumerate(values)]
 
     def test_is_told_with_its_name(self) -> None:
@@ -168,6 +171,9 @@ class TestLayersLeftOut:
         assert told(self.run(trained)) == []
         assert told(self.run(0.5 * self.DRAWN)) == []
         assert told(self.run(np.random.default_rng(2).normal(0, 0.1, self.DRAWN.shape))) == []
+
+    def test_a_head_alone_is_meant(self) -> None:
+        assert told(self.run(self.DRAWN, body=0.0)) == []
 
     def test_what_moves_or_gets_no_gradient_is_not_left_out(self) -> None:
         assert told(self.run(self.DRAWN, moved=1e-3)) == []

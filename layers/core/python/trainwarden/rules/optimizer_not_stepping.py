@@ -14,7 +14,7 @@ evidence.kind says what it is:
   of the model's are in no optimizer, get gradients and do not move;
 * *output_layer_left_out*: the last layer is in no optimizer and does not move, though its gradient
   is not 0 and other layers move;
-* *layers_left_out*: the same of weight matrices in front of layers that move, which still lie as
+* *layers_left_out*: the same of weight matrices while two or more others move, which still lie as
   torch draws them, uniformly within 1 ÷ √fan-in (their largest |weight| is 0.9 to 1 of that, their
   mean |weight| half of it within 4 standard errors);
 * *zero_learning_rate*: every learning rate is 0 and never was anything else, for ``min_steps``;
@@ -73,6 +73,7 @@ from trainwarden.stats.catalog import INDEX
 _CHANGE, _MIN, _MAX, _ABS = (INDEX[c] for c in ("u_maxabs", "min", "max", "sum_abs"))
 _MOST = 0.9  # of the tensors: a shared embedding or a loss with parameters of its own may be left
 _VISIBLE = 1e-6  # update over mean |weight| that float32 cannot round away
+_BODY = 2  # matrices that move: a head alone is meant, on random features, too
 _DRAWN, _DRAWN_ERRORS = 0.9, 4.0  # least share of the bound; of the mean, in standard errors
 _EXACT = frozenset({"float32", "float64"})
 _TOLD = {
@@ -298,7 +299,7 @@ def _partly(weights: _Weights) -> Iterator[str]:
 def _left_out(weights: _Weights) -> IntArray:
     """Return the rows of matrices that rest though pushed and lie as torch drew them, (K,)."""
     rows, stats = weights.rows, weights.obs.stats
-    if not weights.moved or not (still := weights.change == 0).any():
+    if np.count_nonzero(weights.change > 0) < _BODY or not (still := weights.change == 0).any():
         return rows[:0]
     bounds = 1 / np.sqrt(once(weights.obs.layout, "fan-in", _fan_in)[rows])
     with np.errstate(all="ignore"):
