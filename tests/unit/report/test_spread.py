@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from tests.unit.report.made import JOB, Page, written
 from tests.unit.rules.runs import Script
-from trainwarden.hook.xgboost.spread import ranked, residual_facts
+from trainwarden.hook.boosted.spread import ranked, residual_facts
 from trainwarden.model import Observation
 from trainwarden.report import Judged, read, render
 from trainwarden.report.spread import ranking
@@ -51,9 +51,7 @@ def test_a_perfect_and_a_reversed_order() -> None:
         assert found.found.tolist()[-1] == found.taken.tolist()[-1] == 1.0
 
 
-@pytest.mark.parametrize(
-    "told", [{}, {1: 5, 3: 5}, {0: 5}, {-1: 5, 0: 5}, {0: 5, 10**9 + 1: 5}]
-)
+@pytest.mark.parametrize("told", [{}, {1: 5, 3: 5}, {0: 5}, {-1: 5, 0: 5}, {0: 5, 10**9 + 1: 5}])
 def test_one_label_alone_or_nonsense_is_left_out(told: dict[int, int]) -> None:
     assert ranking(seen(told)) is None
     assert "Ranking" not in page([seen(told)]).text
