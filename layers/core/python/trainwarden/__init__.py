@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainwarden.hook import Hook as Hook
     from trainwarden.hook import LightGBMCallback as LightGBMCallback
+    from trainwarden.hook import PartialFit as PartialFit
     from trainwarden.hook import XGBoostCallback as XGBoostCallback
     from trainwarden.hook import watch as watch
 
 __version__ = "0.1.0"
-__all__ = ["Hook", "LightGBMCallback", "RuleCollection", "XGBoostCallback", "__version__", "watch"]
+__all__ = [
+    "Hook",
+    "LightGBMCallback",
+    "PartialFit",
+    "RuleCollection",
+    "XGBoostCallback",
+    "__version__",
+    "watch",
+]
 _LAZY = {
-    **dict.fromkeys(("Hook", "LightGBMCallback", "XGBoostCallback", "watch"), "hook"),
+    **dict.fromkeys(("Hook", "LightGBMCallback", "PartialFit", "XGBoostCallback", "watch"), "hook"),
     "RuleCollection": "rules",
     **dict.fromkeys(
         ("ActionList", "EmailAction", "NotifyAction", "SMSAction", "StopTrainingAction"), "actions"

@@ -95,18 +95,19 @@ def class_tables(
 ) -> dict[str, dict[int, int]]:
     """Count labels, predictions, right ones, and of few classes the confusion."""
     found = {
-        "label/0": _counts(labels),
-        "predicted/0": _counts(predicted),
-        "correct/0": _counts(labels[labels == predicted]),
+        "label/0": counts(labels),
+        "predicted/0": counts(predicted),
+        "correct/0": counts(labels[labels == predicted]),
     }
     if classes <= MAX_CONFUSED:
-        found["confusion/0"] = _counts(labels * classes + predicted)
+        found["confusion/0"] = counts(labels * classes + predicted)
     return found
 
 
-def _counts(values: npt.NDArray[Any]) -> dict[int, int]:
-    found, counts = np.unique(values, return_counts=True)
-    return {int(value): int(count) for value, count in zip(found, counts, strict=True)}
+def counts(values: npt.NDArray[Any]) -> dict[int, int]:
+    """Count each value."""
+    found, numbers = np.unique(values, return_counts=True)
+    return {int(value): int(number) for value, number in zip(found, numbers, strict=True)}
 
 
 def _info(name: str, collection: Collection, values: Floats) -> tuple[TensorInfo, Floats]:
