@@ -50,8 +50,28 @@ def test_the_code_for_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ended(tmp_path) == 1
 
 
-@pytest.mark.parametrize("page", ["lightgbm.md", "sklearn.md", "xgboost.md"])
-def test_the_commands_at_the_end_of_a_page(page: str, tmp_path: Path) -> None:
+def test_the_code_for_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = pytest.importorskip("jax")
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "batches": [(X[:50], Y[:50]), (X[50:100], Y[50:100])],
+        "params": {"w": jax.numpy.zeros(4)},
+        "loss_of": lambda params, x, y: ((x @ params["w"] - y) ** 2).mean(),
+        "rate": 0.1,
+        "x_valid": X[150:],
+        "y_valid": Y[150:],
+    }
+    run("jax.md", names)
+    assert ended(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "needs"),
+    [("jax.md", "jax"), ("lightgbm.md", "lightgbm"), ("sklearn.md", "sklearn"),
+     ("xgboost.md", "xgboost")],
+)  # fmt: skip
+def test_the_commands_at_the_end_of_a_page(page: str, needs: str, tmp_path: Path) -> None:
+    pytest.importorskip(needs)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TRAINWARDEN", "SM_"))}
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for line in blocks(page, "bash")[-1].splitlines():

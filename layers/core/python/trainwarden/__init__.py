@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from trainwarden.hook import Hook as Hook
     from trainwarden.hook import LightGBMCallback as LightGBMCallback
     from trainwarden.hook import PartialFit as PartialFit
+    from trainwarden.hook import PytreeWatch as PytreeWatch
     from trainwarden.hook import XGBoostCallback as XGBoostCallback
     from trainwarden.hook import watch as watch
 
@@ -23,7 +24,10 @@ __all__ = [
     "watch",
 ]
 _LAZY = {
-    **dict.fromkeys(("Hook", "LightGBMCallback", "PartialFit", "XGBoostCallback", "watch"), "hook"),
+    **dict.fromkeys(
+        ("Hook", "LightGBMCallback", "PartialFit", "PytreeWatch", "XGBoostCallback", "watch"),
+        "hook",
+    ),
     "RuleCollection": "rules",
     **dict.fromkeys(
         ("ActionList", "EmailAction", "NotifyAction", "SMSAction", "StopTrainingAction"), "actions"
