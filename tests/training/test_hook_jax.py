@@ -34,14 +34,13 @@ def begin(width: int, seed: int = 0, dtype: Any = jnp.float32) -> Any:
     return {"Dense_0": dense(first, width, 32), "Dense_1": dense(second, 32, 3)}
 
 
-@jax.jit
-def loss_of(params: Any, x: Any, y: Any) -> Any:
+def cross_entropy(params: Any, x: Any, y: Any) -> Any:
     hidden = jnp.maximum(x @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"], 0)
     scores = hidden @ params["Dense_1"]["kernel"] + params["Dense_1"]["bias"]
     return -jnp.take_along_axis(jax.nn.log_softmax(scores), y[:, None], axis=1).mean()
 
 
-slope = jax.jit(jax.value_and_grad(loss_of))
+loss_of, slope = jax.jit(cross_entropy), jax.jit(jax.value_and_grad(cross_entropy))
 
 
 def train(watch: PytreeWatch | None, x: Any, rate: float = 0.1, steps: int = 100) -> Any:
