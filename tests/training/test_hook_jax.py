@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,9 +138,11 @@ class Refusing(MemoryObjects):
         raise NotFoundError("no such bucket")
 
 
-def test_training_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
+def test_training_goes_on_whatever_happens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for options in ({"job": "not a job!"}, {"job": "j", "_store": Refusing()}):
-        given: dict[str, Any] = {"out": "memory", **options}
+        given: dict[str, Any] = {"out": tmp_path, **options}
         with PytreeWatch(**given) as watch:
             train(watch, SCALED, steps=3)
     with PytreeWatch(job="j", out="memory", _store=MemoryObjects()) as watch:
