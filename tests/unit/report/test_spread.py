@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from tests.unit.report.made import JOB, Page, written
 from tests.unit.rules.runs import Script
-from trainwarden.hook.xgboost.spread import ranked, residual_facts
+from trainwarden.hook.boosted.spread import ranked, residual_facts
 from trainwarden.model import Observation
 from trainwarden.report import Judged, read, render
 from trainwarden.report.spread import ranking

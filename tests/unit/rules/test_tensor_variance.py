@@ -36,6 +36,8 @@ def run_of(
         pytest.param([0.1, 5.0, 5.0, 0.1] + [5.0] * 4, {}, [70], id="recovery-resets"),
         pytest.param([0.1] + [1e-4] * 8, {}, [40], id="collapsed"),
         pytest.param([2e-4] + [1e-4] * 8, {}, [], id="small-from-the-start"),
+        pytest.param([0.0] + [5.0] * 8, {}, [], id="from-zero-at-once"),
+        pytest.param([0.0, 0.1] + [5.0] * 8, {}, [50], id="spread-after-a-start-at-zero"),
         pytest.param([NAN] * 9, {}, [], id="nan"),
         pytest.param([0.1] + [INF] * 8, {}, [], id="infinity"),
         pytest.param([0.1] + [5.0] * 8, {"mode": Mode.EVAL}, [], id="evaluation"),

@@ -7,13 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainwarden.hook import Hook as Hook
+    from trainwarden.hook import LightGBMCallback as LightGBMCallback
+    from trainwarden.hook import PartialFit as PartialFit
+    from trainwarden.hook import PytreeWatch as PytreeWatch
     from trainwarden.hook import XGBoostCallback as XGBoostCallback
     from trainwarden.hook import watch as watch
 
 __version__ = "0.1.0"
-__all__ = ["Hook", "RuleCollection", "XGBoostCallback", "__version__", "watch"]
+__all__ = [
+    "Hook",
+    "LightGBMCallback",
+    "PartialFit",
+    "RuleCollection",
+    "XGBoostCallback",
+    "__version__",
+    "watch",
+]
 _LAZY = {
-    **dict.fromkeys(("Hook", "XGBoostCallback", "watch"), "hook"),
+    **dict.fromkeys(
+        ("Hook", "LightGBMCallback", "PartialFit", "PytreeWatch", "XGBoostCallback", "watch"),
+        "hook",
+    ),
     "RuleCollection": "rules",
     **dict.fromkeys(
         ("ActionList", "EmailAction", "NotifyAction", "SMSAction", "StopTrainingAction"), "actions"

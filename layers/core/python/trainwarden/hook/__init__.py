@@ -6,12 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainwarden.hook.jax import PytreeWatch as PytreeWatch
+    from trainwarden.hook.lightgbm import LightGBMCallback as LightGBMCallback
+    from trainwarden.hook.sklearn import PartialFit as PartialFit
     from trainwarden.hook.torch import Hook as Hook
     from trainwarden.hook.torch import watch as watch
     from trainwarden.hook.xgboost import XGBoostCallback as XGBoostCallback
 
-__all__ = ["Hook", "XGBoostCallback", "watch"]
-_HOMES = {"Hook": "torch", "XGBoostCallback": "xgboost", "watch": "torch"}
+__all__ = ["Hook", "LightGBMCallback", "PartialFit", "PytreeWatch", "XGBoostCallback", "watch"]
+_HOMES = {
+    "Hook": "torch",
+    "LightGBMCallback": "lightgbm",
+    "PartialFit": "sklearn",
+    "PytreeWatch": "jax",
+    "XGBoostCallback": "xgboost",
+    "watch": "torch",
+}
 
 
 def __getattr__(name: str) -> Any:

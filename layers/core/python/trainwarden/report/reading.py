@@ -34,8 +34,8 @@ class Recorded:
 
     @property
     def boosted(self) -> bool:
-        """True for a run of XGBoost."""
-        return self.manifest.framework.startswith("xgboost")
+        """True for a run of XGBoost or LightGBM."""
+        return self.manifest.framework.startswith(("xgboost", "lightgbm"))
 
     def of(self, mode: Mode) -> tuple[Observation, ...]:
         """Return the saved steps of a mode."""

@@ -6,7 +6,8 @@ apart saturates or overflows what comes after it.
 **How it is computed.** Over the weight matrices, embeddings apart, with v the variance of the
 elements (unit: weight units squared) and v x fan-in its scale:
 
-* ``spread``: v is above ``max_variance`` and ``growth`` times what it was at the first saved step;
+* ``spread``: v is above ``max_variance`` and ``growth`` times what it was at the first saved step
+  at which it was not 0;
 * ``collapsed``: v x fan-in is under ``min_scale`` and the ``growth``-th part of what it was.
 
 Either must hold at three saved steps in a row that span ``min_steps`` steps, in a run that does not
@@ -145,6 +146,9 @@ class TensorVariance(CheckedRule[Json]):
         if len(state["first"]) != rows.size:
             first = [rounded(v) for v in _variances(obs, rows).tolist()]
             return {**state, "first": first, "count": 0, "since": -1}, ()
+        if 0.0 in state["first"]:
+            now = [rounded(v) for v in _variances(obs, rows).tolist()]
+            state["first"] = [w or n for w, n in zip(state["first"], now, strict=True)]
         found = self._ill(state["first"], obs, rows)
         if found is None:
             state["count"], state["since"] = 0, -1

@@ -12,11 +12,9 @@ from typing import Any
 
 import xgboost
 
-from trainwarden.hook import starting
-from trainwarden.hook.exits import EXITS
-from trainwarden.hook.session import Session, say
 from trainwarden.hook.uploader import Limits
-from trainwarden.hook.xgboost.rounds import Rounds
+from trainwarden.hook.watching import Target, Watching
+from trainwarden.hook.xgboost.rounds import XGBoostRounds
 from trainwarden.model import Json
 from trainwarden.store.ports import ObjectStore
 
@@ -59,8 +57,6 @@ class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,u
         _limits: Limits | None = None,
     ) -> None:
         super().__init__()
-        self._session: Session | None = None
-        self._rounds: Rounds | None = None
         asked = {
             "save_interval": INTERVAL if save_interval is None else save_interval,
             "dense_steps": dense_steps,
@@ -68,54 +64,38 @@ class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,u
             "strict": strict,
             "close_timeout_s": close_timeout_s,
         }
-        try:
-            options, place = starting.settings(asked, job, out, strict=strict)
-            self._session = starting.session(
-                options,
-                place,
-                framework=f"xgboost {xgboost.__version__}",
-                versions={"xgboost": xgboost.__version__},
-                store=_store,
-                limits=_limits,
-            )
-            self._rounds = Rounds(self._session, train, training_set)
-            self._session.connect(self._rounds, lambda: None)
-            EXITS.follow(self._session)
-        except Exception as error:  # whatever it is, it must not end the training
-            if strict:
-                raise
-            say(f"training is not watched: {error}")
+        self._watching = Watching(
+            asked,
+            Target(job, out, _store, _limits),
+            ("xgboost", xgboost.__version__),
+            lambda session: XGBoostRounds(session, train, training_set),
+        )
 
     @property
     def job(self) -> str:
         """Name of the job; empty if nothing is watched."""
-        return self._session.uploader.job if self._session else ""
+        return self._watching.job
 
     def before_training(self, model: Any) -> Any:
         """Read what the booster was configured with."""
-        if self._session and self._rounds:
-            self._session.guarded(self._rounds.begin, model)
+        self._watching.call(XGBoostRounds.begin, model)
         return model
 
     def after_iteration(
         self, model: Any, epoch: int, evals_log: Mapping[str, Mapping[str, Any]]
     ) -> bool:
         """Save the round if it is due; True ends the training, when the cloud asks for it."""
-        if self._session is None or self._rounds is None:
-            return False
-        self._session.guarded(self._rounds.follow, model, epoch, evals_log)
-        return self._session.stop_requested
+        self._watching.call(XGBoostRounds.follow, model, epoch, evals_log)
+        return self._watching.stopping
 
     def after_training(self, model: Any) -> Any:
         """Upload what is left."""
-        self.close("stopped" if self._session and self._session.stop_requested else "finished")
+        self.close("stopped" if self._watching.stopping else "finished")
         return model
 
     def close(self, reason: str = "finished") -> None:
         """Upload what is left and write the end object; a second call does nothing."""
-        if self._session is not None:
-            EXITS.forget(self._session)
-            self._session.close(reason)
+        self._watching.close(reason)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> XGBoostCallback:
         return self  # scikit-learn clones estimators with their callbacks; a run has one watch

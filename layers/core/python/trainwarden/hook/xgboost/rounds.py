@@ -1,4 +1,4 @@
-"""What is captured of a round: losses, trees, importances, predictions."""
+"""What XGBoost tells of a round."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import xgboost
 
-from trainwarden.hook.draft import Draft
+from trainwarden.hook.boosted.predictions import Seen
+from trainwarden.hook.boosted.rounds import Metrics, Rounds, named_training
 from trainwarden.hook.session import Session
 from trainwarden.hook.xgboost import trees
 from trainwarden.hook.xgboost.predictions import Sample
-from trainwarden.model import Collection, Mode, TensorInfo
-from trainwarden.stats.reductions import row
 
 # What gets better by getting smaller: XGBoost's own losses. Others are metrics.
 LOSSES = (
@@ -39,8 +37,8 @@ _LAST_RESORT = ("error", "merror")  # shares of wrong answers: coarse, a loss if
 Evals = Mapping[str, Mapping[str, Any]]
 
 
-class Rounds:
-    """Follows a boosted training, round by round.
+class XGBoostRounds(Rounds):
+    """Follows XGBoost's callback protocol.
 
     Args:
         session: Where drafts go.
@@ -51,20 +49,10 @@ class Rounds:
     def __init__(
         self, session: Session, train: xgboost.DMatrix | None, training_set: str | None
     ) -> None:
-        self._session, self._train, self._training_set = session, train, training_set
-        self._sample: Sample | None = None
-        self._rate = float("nan")
-        self._passes = 0
-        self._start = session.options.schedule.start
-
-    def detach(self) -> None:
-        """Nothing hangs in XGBoost."""
-
-    def settle(self) -> None:
-        """Every draft is submitted at once."""
-
-    def finish(self) -> None:
-        """Every draft is submitted at once."""
+        super().__init__(session, training_set)
+        self._train = train
+        self.sample: Sample | None = None
+        self.rate = float("nan")
 
     def begin(self, model: Any) -> None:
         """Read learning rate and objective; nothing if it is no single booster (``xgboost.cv``)."""
@@ -72,69 +60,52 @@ class Rounds:
             return
         learner = json.loads(model.save_config())["learner"]
         parameters = learner.get("gradient_booster", {}).get("tree_train_param", {})
-        self._rate = float(parameters.get("learning_rate", parameters.get("eta", "nan")))
+        self.rate = float(parameters.get("learning_rate", parameters.get("eta", "nan")))
         objective = learner.get("objective", {}).get("name", "")
-        if self._train is not None and self._sample is None:
-            self._sample = Sample(self._train, objective)
+        if self._train is not None and self.sample is None:
+            self.sample = Sample(self._train, objective)
 
     def follow(self, model: Any, epoch: int, evals: Evals) -> None:
         """Save round ``epoch`` if it is due."""
-        step = self._start + epoch
-        if not self._session.options.schedule.saves(step):
-            return
-        names = list(evals)
-        training = self._training_set or next(
-            (name for name in names if "train" in name.lower()), names[0] if names else ""
-        )
-        draft = self._session.draft(step, Mode.TRAIN, step)
-        _add_losses(draft, evals.get(training, {}))
-        if np.isfinite(self._rate):
-            draft.scalar(Collection.OPTIMIZER, "lr_0", self._rate)
-        if isinstance(model, xgboost.Booster):
-            self._add_model(draft, model)
-        self._session.submit(draft)
-        for name in names:
-            if name != training:
-                self._add_validation(step, evals[name])
-                break
-
-    def _add_validation(self, step: int, metrics: Mapping[str, Any]) -> None:
-        draft = self._session.draft(step, Mode.EVAL, self._passes)
-        _add_losses(draft, metrics)
-        if not draft.empty:
-            self._passes += 1
-            self._session.submit(draft)
-
-    def _add_model(self, draft: Draft, model: xgboost.Booster) -> None:
-        rounds = model.num_boosted_rounds()
-        for name, value in trees.shape(model, rounds - 1).items():
-            draft.scalar("trees", name, value)
-        for name, value in trees.importances(model).items():
-            draft.scalar("feature_importance", name, value)
-        if self._sample is not None:
-            seen = self._sample.look(model)
-            draft.scalar("trees", "samples", float(self._sample.rows))
-            draft.labels.update(seen.labels)
-            for name, value in seen.facts.items():
-                draft.scalar(Collection.OBJECTIVE, name, value)
-            for name, value in seen.residuals.items():
-                draft.scalar("residuals", name, value)
-            for info, values in seen.tensors:
-                self._add_row(draft, info, values)
-
-    def _add_row(self, draft: Draft, info: TensorInfo, values: Any) -> None:
-        table = row(np.ascontiguousarray(values), dtype=info.dtype)[None]
-        draft.rows(np.array([self._session.row(info)]), table)
+        if self.due(epoch):
+            last = {
+                name: {metric: _last(values) for metric, values in metrics.items()}
+                for name, metrics in evals.items()
+            }
+            self.save(epoch, last, _Round(self, model))
 
 
-def _add_losses(draft: Draft, metrics: Mapping[str, Any]) -> None:
-    """Add the last value of each metric of one evaluation set."""
-    last = {name: _last(values) for name, values in metrics.items()}
-    losses = [name for name in last if name.partition("@")[0] in LOSSES]
-    losses = losses or [name for name in last if name.partition("@")[0] in _LAST_RESORT]
-    for name, value in last.items():
-        collection = Collection.LOSSES if name in losses else Collection.METRICS
-        draft.scalar(collection, name, value)
+class _Round:
+    """One round; of cross validation's many models nothing but the metrics is known."""
+
+    def __init__(self, rounds: XGBoostRounds, model: Any) -> None:
+        self._rounds = rounds
+        self._model = model if isinstance(model, xgboost.Booster) else None
+
+    def rate(self) -> float:
+        return self._rounds.rate
+
+    def losses(self, metrics: Metrics) -> list[str]:
+        found = [name for name in metrics if name.partition("@")[0] in LOSSES]
+        return found or [name for name in metrics if name.partition("@")[0] in _LAST_RESORT]
+
+    def training(self, evals: Mapping[str, Metrics], name: str) -> tuple[str, Metrics]:
+        found = name or named_training(evals) or next(iter(evals), "")
+        return found, evals.get(found, {})
+
+    def trees(self) -> Mapping[str, float]:
+        if self._model is None:
+            return {}
+        return trees.shape(self._model, self._model.num_boosted_rounds() - 1)
+
+    def importances(self) -> Mapping[str, float]:
+        return {} if self._model is None else trees.importances(self._model)
+
+    def look(self) -> tuple[int, Seen] | None:
+        sample = self._rounds.sample
+        if self._model is None or sample is None:
+            return None
+        return sample.rows, sample.look(self._model)
 
 
 def _last(values: Any) -> float:

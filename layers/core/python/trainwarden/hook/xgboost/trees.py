@@ -6,8 +6,9 @@ import re
 
 import xgboost
 
+from trainwarden.hook.boosted.rounds import largest_shares
+
 IMPORTANCES = ("weight", "gain", "cover", "total_gain", "total_cover")
-MAX_FEATURES = 50  # kept of each kind of importance, the largest
 _NODE = re.compile(r"^(\t*)(\d+):(leaf=|\[)", re.MULTILINE)
 
 
@@ -49,10 +50,9 @@ def importances(model: xgboost.Booster) -> dict[str, float]:
             scores = model.get_score(importance_type=kind)
         except (xgboost.core.XGBoostError, ValueError):
             return {}  # a linear booster knows weights only
-        values = {name: float(v[0] if isinstance(v, list) else v) for name, v in scores.items()}
-        total = sum(values.values())
-        if total > 0:
-            largest = sorted(values, key=lambda name: (-values[name], name))[:MAX_FEATURES]
-            found.update({f"{kind}/{name}": values[name] / total for name in largest})
-            found[f"{kind}/"] = float(len(values))
+        found.update(
+            largest_shares(
+                kind, {n: float(v[0] if isinstance(v, list) else v) for n, v in scores.items()}
+            )
+        )
     return found

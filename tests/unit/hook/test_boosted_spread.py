@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwarden.hook.xgboost.spread import BINS, RANGES, RANKS, ranked, residual_facts
+from trainwarden.hook.boosted.spread import BINS, RANGES, RANKS, ranked, residual_facts
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 

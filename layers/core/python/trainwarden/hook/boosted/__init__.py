@@ -1,0 +1,1 @@
+"""What all boosted models have in common: rounds, losses, predictions of a fixed sample."""
