@@ -15,7 +15,7 @@ from tests.training.loops import record
 from tests.unit.hook.recording import Recording
 from trainwarden.hook import Hook
 from trainwarden.model import Collection, Mode
-from trainwarden.stats.features import Features, duplicated, output_facts, spread_over
+from trainwarden.stats.features import Features, Held, duplicated, output_facts, spread_over
 from trainwarden.stats.spread import FeatureSpread, Spread
 
 RNG = np.random.default_rng(0)
@@ -236,6 +236,69 @@ def test_tokens_of_an_evaluation_pass_are_counted_too() -> None:
 
     recording = record(model, loop, optimizer)
     assert recording.of(Mode.EVAL)[0].labels["input/0"] == {1: 80}
+
+
+def test_inputs_of_an_evaluation_pass_are_held_against_those_of_training() -> None:
+    before, rows = table(), table(80) * 3.0 + 5.0
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def loop(hook: Hook) -> None:
+        model(torch.tensor(before, dtype=torch.float32)).sum().backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            for part in (rows[:50], rows[50:]):
+                loss = model(torch.tensor(part, dtype=torch.float32)).sum()
+                hook.record("loss", loss, collection="losses")
+
+    evaluation = record(model, loop, optimizer).of(Mode.EVAL)[0]
+    found = dict(evaluation.scalars[Collection.BATCH])
+    apart = np.abs(rows.mean(axis=0) - before.mean(axis=0)) / before.std(axis=0)
+    assert found["input/0.seen"] == 80.0
+    assert found["input/0.mean"] == pytest.approx(rows.mean(), rel=1e-6)
+    assert found["input/0.std"] == pytest.approx(rows.std(), rel=1e-6)
+    assert found["input/0.apart"] == pytest.approx(apart.mean(), rel=1e-5)
+    ratios = rows.std(axis=0) / before.std(axis=0)
+    assert found["input/0.wider"] == pytest.approx(math.exp(np.log(ratios).mean()), rel=1e-5)
+
+
+def test_an_evaluation_pass_changes_nothing_of_what_is_known_of_training() -> None:
+    training = Features(3)
+    rows = RNG.normal(size=(40, 3))
+    training.add(rows, samples=40, size=40)
+    before = training.spread.mean.copy()
+    Held(training).add(rows + 7.0, samples=40)
+    assert np.array_equal(training.spread.mean, before)
+
+
+def test_features_that_are_constant_are_not_held_against_anything() -> None:
+    training = Features(3)
+    rows = RNG.normal(size=(40, 3))
+    rows[:, 0] = 1.0
+    training.add(rows, samples=40, size=40)
+    now = rows.copy()
+    now[:, 0], now[:, 1] = 2.0, 0.0
+    found = Held(training).add(now, samples=40)
+    assert found["wider"] == pytest.approx(1.0)
+    assert found["apart"] == pytest.approx(abs(rows[:, 1].mean()) / rows[:, 1].std() / 2)
+    assert "apart" not in Held(training).add(np.ones((4, 3)), samples=4)
+
+
+def test_evaluation_before_training_is_held_against_nothing() -> None:
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def loop(hook: Hook) -> None:
+        model.eval()
+        with torch.no_grad():
+            hook.record("loss", model(torch.ones(4, 6)).sum(), collection="losses")
+        model.train()
+        model(torch.ones(4, 6)).sum().backward()
+        optimizer.step()
+
+    recording = record(model, loop, optimizer)
+    assert Collection.BATCH not in recording.of(Mode.EVAL)[0].scalars
 
 
 def test_what_is_not_wanted_is_not_told() -> None:

@@ -168,3 +168,42 @@ def test_data_that_was_first_to_be_non_finite_at_a_step_without_inputs(
     history = {"history": {f"order@{name}": rank for name, rank in order.items()}}
     obs = script().step(0, loss=loss, scalars=history)
     assert fired(RULE, [obs]) == fires
+
+
+def validated(
+    loss: float = 4.0, *, seen: float = 200.0, passes: int = 4, **held: float
+) -> list[Observation]:
+    """Training at a loss of 1, and validation passes whose inputs are held against it."""
+    one, found = script(), []
+    for i in range(passes):
+        found.append(one.step(10 * i, {"input/0": varied(i), "output/0": 1.0}, loss=1.0,
+                              scalars=facts(), labels=BOTH))  # fmt: skip
+        batch = {f"input/0.{name}": value for name, value in {"seen": seen, **held}.items()}
+        found.append(one.step(10 * i + 5, loss=loss, scalars={"batch": batch}, mode=Mode.EVAL))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("run", "fires"),
+    [
+        pytest.param(validated(apart=78.0, wider=96.0), [15], id="raw-pixels"),
+        pytest.param(validated(apart=0.45, wider=0.225), [15], id="means-and-std-of-imagenet"),
+        pytest.param(validated(apart=1.4, wider=0.5), [15], id="a-half-and-a-half"),
+        pytest.param(validated(apart=1.2, wider=1.0), [15], id="another-mean"),
+        pytest.param(validated(apart=78.0, wider=96.0, passes=1), [], id="one-pass"),
+        pytest.param(validated(apart=78.0, wider=96.0, seen=30.0), [], id="few-samples"),
+        pytest.param(validated(1.2, apart=78.0, wider=96.0), [], id="validation-does-not-mind"),
+        pytest.param(validated(apart=0.3, wider=0.7), [], id="training-is-augmented"),
+        pytest.param(validated(apart=NAN, wider=NAN), [], id="unknown"),
+        pytest.param(validated(), [], id="not-told"),
+        pytest.param(validated(NAN, apart=78.0, wider=96.0), [], id="the-loss-is-not-finite"),
+    ],
+)
+def test_validation_inputs_unlike_those_of_training(
+    run: list[Observation], fires: list[int]
+) -> None:
+    found = fold(RULE, run)[1]
+    assert [(f.step, f.evidence["kind"]) for f in found] == [
+        (step, "validation_differs") for step in fires
+    ]
+    assert all(f.first_step == 5 for f in found)

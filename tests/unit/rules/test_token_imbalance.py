@@ -111,3 +111,41 @@ def test_a_vocabulary_that_does_not_know_the_text(run: list[Observation], fires:
 def test_without_the_right_answers_nothing_is_said_of_few_tokens() -> None:
     tables = {"label/0": UNKNOWN, "input/0": UNKNOWN}
     assert fired(RULE, [Script().step(i, labels=tables, loss=0.29) for i in range(40)]) == []
+
+
+CLASSES = {0: 10, 1: 10, 2: 10, 3: 10}
+
+
+def classified(
+    loss: Any, *, padding: int = 900, steps: int = 30, labels: Mapping[int, int] = CLASSES
+) -> list[Observation]:
+    """Every fifth step: classes of whole texts, of which ``padding`` in 1,000 tokens is one."""
+    words = dict.fromkeys(range(1, 41), (1000 - padding) // 40)
+    tables = {"label/0": labels, "input/0": {0: padding, **words}}
+    values = loss if callable(loss) else lambda _: loss
+    return [Script().step(5 * i, loss=values(i), labels=tables) for i in range(steps)]
+
+
+GUESS = 1.386  # ln 4
+
+
+@pytest.mark.parametrize(
+    ("run", "fires"),
+    [
+        pytest.param(classified(GUESS), [100], id="padding-is-all-that-is-read"),
+        pytest.param(classified(lambda i: GUESS + 0.05 * (-1) ** i), [100], id="noise"),
+        pytest.param(classified(GUESS, padding=600), [], id="less-padding"),
+        pytest.param(classified(GUESS, steps=20), [], id="not-for-long"),
+        pytest.param(classified(lambda i: GUESS - 0.005 * i), [], id="it-learns-slowly"),
+        pytest.param(classified(lambda i: GUESS if i % 15 else 1.2), [], id="now-and-then-it-does"),
+        pytest.param(classified(0.0, labels={0: 40}), [], id="one-class-alone"),
+        pytest.param(classified(NAN), [], id="unknown"),
+    ],
+)
+def test_texts_that_are_mostly_padding(run: list[Observation], fires: list[int]) -> None:
+    found = fold(RULE, run)[1]
+    assert [(f.step, f.evidence["kind"]) for f in found] == [
+        (step, "padded_inputs") for step in fires
+    ]
+    assert all((f.first_step, f.evidence["token"]) == (0, 0) for f in found)
+    assert all("last true token" in f.remedies[0] for f in found)

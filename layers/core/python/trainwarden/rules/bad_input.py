@@ -13,6 +13,10 @@ what the labels are about, cannot be learned from: only how often each label is 
   by bit the same at every saved step, of at most 64 samples, while validation passes hold twice as
   many and their loss is above 1.5 times the training loss, which has halved: a loader that always
   gives the same batch. Training on the whole data set in each step is no such case;
+* ``validation_differs``: at ``passes`` validation passes in a row the inputs, of 64 samples at
+  least, lie more than 1 standard deviation from those of training, or vary 1.8 times as much or as
+  little (mean over the features; unit: those of training), and the validation loss is above 1.5
+  times the training loss: another transform, or one that was forgotten;
 * ``constant_features``, ``duplicated_features``, ``correlated_features`` (|r| > 0.999; info): of a
   table of 4 to 256 columns and 20 samples a column, 1,000 at least, over half never change or equal
   another column, or two are one, and the loss has not fallen by ``learning``;
@@ -21,10 +25,11 @@ what the labels are about, cannot be learned from: only how often each label is 
   are such copies, and the loss has not fallen by three times ``learning``.
 
 **Remedy.** Look at one batch as the model gets it. Drop or impute missing values before training;
-check joins, file paths, transforms, and that __getitem__ uses its index.
+check joins, file paths, transforms, and that __getitem__ uses its index. Use one transform for
+training and validation; only augmentation is for training alone.
 
 **False alarms to expect.** One-hot columns never seen, empty corners of images and padding are
-normal: columns are only told if the run does not learn.
+normal: columns are only told if the run does not learn. Validation on another domain, on purpose.
 
 **Missing data.** Without float inputs nothing is inspected. Facts that are unknown are passed over.
 
@@ -34,7 +39,7 @@ normal: columns are only told if the run does not learn.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -53,6 +58,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules import _batch, _progress
 from trainwarden.rules._batch import Facts, fact
+from trainwarden.rules._columns import useless_columns
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import clean
 from trainwarden.stats.catalog import INDEX
@@ -63,12 +69,8 @@ _ZERO = INDEX["n_zero"]
 _ORDER, _DATA = "order@", "order@data/"  # of the first tensors that were not finite
 _ALIKE = 0.95  # share of samples that equal another
 _SMALL_BATCH, _MORE, _WORSE, _HALVED = 64, 2.0, 1.5, 0.5
-_COLUMNS, _EACH, _ROWS = (4, 256), 20, 1000
-_MOST, _ONE = 0.5, 0.999
-_NEARLY_ALL, _COPIES, _FEWER_EACH, _FEWER_ROWS, _SOME_FALL = 0.9, 0.2, 8, 256, 3.0
-_EIGHT = 8  # columns, of which two that say something are next to none
 _SURE_SAVES = 8  # saved steps with the same batch
-_STEPS = 50  # before a run may be said not to learn
+_APART, _WIDER, _FEWEST = 1.0, 1.8, 64  # std of training; factor; samples of a pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ class BadInput(CheckedRule[Json]):
     )  # fmt: skip
 
     saves: int = param(3, "Saved steps in a row.", "saved steps", bounds=Bounds(ge=1))
+    passes: int = param(2, "Validation passes in a row.", "passes", bounds=Bounds(ge=1))
     learning: float = param(
         0.1, "Share of the loss whose fall shows that the run learns.", bounds=Bounds(gt=0, lt=1)
     )
@@ -102,7 +105,7 @@ class BadInput(CheckedRule[Json]):
     def start(self) -> Json:
         """No input has been seen."""
         return {"told": [], "zero": [0, 0], "alike": [0, 0], "labels": [], "batch": "", "same": 0,
-                "varied": False, "loss": _progress.begin()}  # fmt: skip
+                "varied": False, "apart": [0, 0], "loss": _progress.begin()}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """The row of an input at a training step."""
@@ -111,8 +114,7 @@ class BadInput(CheckedRule[Json]):
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Judge the inputs of one step, or what a validation pass says of them."""
         if obs.mode is EVAL:
-            finding = None if "constant_input" in state["told"] else self._repeated(state, obs)
-            return _told(state, finding)
+            return self._validated(state, obs)
         if obs.mode is not TRAIN:
             return state, ()
         state, found = _told(state, self._non_finite(state, obs))
@@ -120,10 +122,41 @@ class BadInput(CheckedRule[Json]):
         if not 0 <= row < obs.stats.shape[0] or math.isnan(obs.stats[row, 0]):
             return state, found
         after = self._followed(state, obs, row)
-        for judge in (self._zero, self._alike, self._columns):
+        for judge in (self._zero, self._alike):
             after, told = _told(after, judge(after, obs))
             found = [*found, *told]
+        if "columns" not in after["told"]:
+            after, told = _told(after, useless_columns(obs, after["loss"], self.learning))
+            found = [*found, *told]
         return after, found
+
+    def _validated(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        if _progress.main_loss(obs) is None:
+            return state, ()
+        state = {**state, "apart": _longer(state["apart"], obs.step, on=_other(obs))}
+        state, found = _told(state, self._differs(state, obs))
+        if "constant_input" in state["told"]:
+            return state, found
+        state, told = _told(state, self._repeated(state, obs))
+        return state, [*found, *told]
+
+    def _differs(self, state: Json, obs: Observation) -> Finding | None:
+        since, passes = state["apart"]
+        if "validation_differs" in state["told"] or passes < self.passes:
+            return None
+        _, value = _progress.main_loss(obs) or ("", math.nan)
+        last = state["loss"]["last"][-1:]
+        if not last or not value > max(_WORSE * last[0], last[0]):
+            return None
+        facts = _batch.inputs(obs)["input/0"]
+        apart, wider = fact(facts, "apart"), fact(facts, "wider")
+        message = (
+            f"the inputs of validation lie {apart:.3g} standard deviations from those of training "
+            f"and vary {wider:.3g} times as much, and its loss of {value:.4g} is far above the "
+            f"training loss of {last[0]:.4g}"
+        )
+        evidence = {"kind": "validation_differs", "wider": wider, "samples": fact(facts, "seen")}
+        return Finding(obs.step, "input/0", apart, _APART, message, since, evidence)
 
     def _followed(self, state: Json, obs: Observation, row: int) -> Json:
         facts = _batch.inputs(obs).get("input/0", {})
@@ -198,36 +231,6 @@ class BadInput(CheckedRule[Json]):
         times, since = float(state["same"] + 1), state["loss"]["at"]
         return Finding(obs.step, "", times, float(_SURE_SAVES), message, since, evidence)
 
-    def _columns(self, state: Json, obs: Observation) -> Finding | None:
-        facts = _batch.inputs(obs).get("input/0", {})
-        row = obs.layout.row_of["input/0"]
-        wide, seen = fact(facts, "features"), fact(facts, "seen")
-        table = len(obs.layout.tensors[row].shape) == 1 and _COLUMNS[0] <= wide <= _COLUMNS[1]
-        if not table or "columns" in state["told"] or obs.step < _STEPS:
-            return None
-        told = (
-            (kind, share, limit)
-            for kind, share, limit, rows, much in _troubles(facts, wide)
-            if seen >= rows and _progress.fall(state["loss"]) < much * self.learning
-        )
-        kind, share, limit = next(told, ("", 0.0, 0.0))
-        if not kind:
-            return None
-        what = {
-            "nothing_but_copies": f"{share:.0%} of the {wide:.0f} columns of input/0 never change "
-            "or are copies of others",
-            "constant_features": f"{share:.0%} of the {wide:.0f} columns of input/0 never change",
-            "duplicated_features": f"{share:.0%} of the {wide:.0f} columns of input/0 are copies",
-            "correlated_features": f"two columns of input/0 correlate with |r| = {share:.6g}",
-        }[kind]
-        message = f"{what} in {seen:.0f} samples, and the run hardly learns"
-        evidence, since = {"kind": kind, "columns": wide, "samples": seen}, state["loss"]["at"]
-        hint = Severity.INFO if kind == "correlated_features" else None  # it does little harm
-        return Finding(
-            obs.step, "input/0", share, limit, message, since, evidence, confidence=0.6,
-            severity=hint,
-        )  # fmt: skip
-
 
 def _longer(before: Sequence[int], step: int, *, on: bool) -> list[int]:
     """Extend or end a row of saved steps: [its first step, its length]."""
@@ -243,21 +246,13 @@ def _told(state: Json, finding: Finding | None) -> tuple[Json, Sequence[Finding]
     return {**state, "told": [*state["told"], word]}, (finding,)
 
 
-def _troubles(facts: Facts, wide: float) -> Iterator[tuple[str, float, float, float, float]]:
-    """Kinds of trouble: measure, limit, rows to be sure, ``learning`` that clears the run."""
-    constant = fact(facts, "constant_features") / wide
-    copies = fact(facts, "duplicated_features") / wide
-    correlation = fact(facts, "correlation_max")
-    few, many = max(_FEWER_ROWS, _FEWER_EACH * wide), max(_ROWS, _EACH * wide)
-    two = wide >= _EIGHT and (constant + copies) * wide >= wide - 2
-    if (constant + copies >= _NEARLY_ALL or two) and copies >= _COPIES:
-        yield "nothing_but_copies", constant + copies, _NEARLY_ALL, few, _SOME_FALL
-    if constant > _MOST:
-        yield "constant_features", constant, _MOST, many, 1.0
-    elif copies > _MOST:
-        yield "duplicated_features", copies, _MOST, many, 1.0
-    elif correlation > _ONE and not copies > 0:
-        yield "correlated_features", correlation, _ONE, many, 1.0
+def _other(obs: Observation) -> bool:
+    """Say whether the inputs of a validation pass are not like those of training."""
+    facts = _batch.inputs(obs).get("input/0", {})
+    if not fact(facts, "seen") >= _FEWEST:
+        return False
+    wider = fact(facts, "wider")
+    return fact(facts, "apart") > _APART or wider > _WIDER or wider < 1 / _WIDER
 
 
 def _print(obs: Observation, row: int) -> str:

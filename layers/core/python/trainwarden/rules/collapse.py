@@ -9,7 +9,9 @@ output's unit). Outputs are alike while the cosine is at least ``min_cosine`` an
 half of its value at the start, in a run that started below ``start_cosine``, at each of 5 saved
 steps and more. evidence.kind says what it is:
 
-* *trivial_optimum*: they are so for ``min_steps`` steps, and the loss has lost 90 % of its start;
+* *trivial_optimum*: they are so for ``min_steps`` steps, and the loss has lost 90 % of its start
+  and rests there (one that passes through 0 has lost no share of anything), or it lies between
+  -0.95 and -1, the least that a negative cosine can be;
 * *mode_collapse*: they are so for ``min_steps`` steps under several optimizers, as in a GAN, the
   spread under a fifth of its start;
 * *posterior_collapse*: they are so for ``long_steps`` steps in a model that rebuilds its input, or
@@ -75,6 +77,7 @@ _Numbers = list[float]
 _MIN, _MAX = INDEX["min"], INDEX["max"]
 _KEPT = 5
 _SMALLER, _MUCH_SMALLER, _GROWN, _TRIVIAL = 0.5, 0.2, 10.0, 0.9
+_LEAST_COSINE = (-1.0 - 1e-6, -0.95)  # a loss that is a negative cosine, at its optimum
 _AGAIN = 1.5  # times its least: a size that grows again
 _BESIDE, _LOST = 0.25, 0.05  # of another output's size, of the loss
 _STILL, _POINT = 1e-3, 0.1  # of the loss, of the size at the start
@@ -83,7 +86,7 @@ _REBUILDING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
                          "binary_cross_entropy", "binary_cross_entropy_with_logits"})  # fmt: skip
 _FREE = frozenset({"cosine_embedding_loss", "triplet_margin_loss", "margin_ranking_loss"})
 _TOLD = {
-    "trivial_optimum": "and the loss has fallen by {fallen:.0%}: one point for all is its optimum",
+    "trivial_optimum": "and the loss has come down to {loss:.4g}: one point for all is its optimum",
     "mode_collapse": "under several optimizers: the generator makes one thing of all its inputs",
     "posterior_collapse": "and the loss has fallen by {fallen:.0%}: the input is not used",
     "margin": "and the loss rests at {loss:.4g} whatever the batch: a margin that no pair can pass",
@@ -213,13 +216,24 @@ class Collapse(CheckedRule[Json]):
         grows = here[_SIZE] > _AGAIN * state["low"]
         if form == "point":
             return "margin" if free and not grows else ""
-        if form == "direction" and free and fallen >= _TRIVIAL:
+        if form == "direction" and free and _at_optimum(fallen, state["loss"]):
             return "trivial_optimum"
         small = here[_SIZE] < _SMALLER * began[_SIZE] and not grows
         if not small and not (form == "direction" and _beside(here, began)):
             return ""
         least = self.max_fall if form == "direction" else _LOST
         return "posterior_collapse" if fallen >= least and (free or _rebuilt(obs) > 0) else ""
+
+
+def _at_optimum(fallen: float, loss: Json) -> bool:
+    """Say whether a loss rests where it is best: near 0, or near -1 if it is a cosine."""
+    first: _Numbers = loss["first"]
+    last: _Numbers = loss["last"]
+    if not first or not last:
+        return False
+    rests = max(last) - min(last) <= (1 - _TRIVIAL) * median(first)
+    low, high = _LEAST_COSINE
+    return (_TRIVIAL <= fallen <= 1 and rests) or low <= median(last) <= high
 
 
 def _beside(here: _Numbers, began: _Numbers) -> bool:

@@ -1,7 +1,8 @@
-"""NLP002 TokenImbalance: padding or unknown tokens make up most targets, and the loss counts them.
+"""NLP002 TokenImbalance: padding or unknown tokens drown the others, in targets or in inputs.
 
 **Why it hurts.** The model learns to say "padding", its loss looks low and falls fast, and the
-gradients of true tokens are drowned.
+gradients of true tokens are drowned. A state that is read after the padding, or a mean that counts
+it, has forgotten the text.
 
 **How it is computed.** At each training step with token targets (unit: tokens): integer inputs of
 which the labels have at least half as many and half as varied. The finding's ``kind`` is
@@ -12,17 +13,21 @@ which the labels have at least half as many and half as varied. The finding's ``
 * ``vocabulary``: of three to seven different tokens one has more than ``threshold_few`` of the
   targets and of the inputs; at twice ``saves`` saved steps in a row, that span ``min_steps`` steps
   or more, it is the only one that is ever said right, and the loss is at least 0.9 of the entropy
-  of the targets' shares in that very batch: a vocabulary that does not know the text.
+  of the targets' shares in that very batch: a vocabulary that does not know the text;
+* ``padded_inputs``: of labels that are classes of whole sequences: one token has more than
+  ``threshold_padded`` of the inputs, and over ``stuck_steps`` steps or more no saved step had a
+  loss below 0.95 of the entropy of its labels' shares: of what was read only the padding is left.
 
 Not judged: targets that the loss ignores (ignore_index; the hook's ``ignored`` share), a loss that
 weights its tokens, one that is reduced by a mask of one's own (the mean of the loss function is not
 what training minimises).
 
 **Remedy.** ignore_index=padding in the loss; pad to the longest of the batch, batch sequences of
-similar length; build the vocabulary from the text that it is for.
+similar length; build the vocabulary from the text that it is for; read the state at the last true
+token (pack_padded_sequence), mask padding in means and attention.
 
 **False alarms to expect.** Tasks whose answer is mostly one symbol, such as copying after a delay.
-Of few symbols, only before such a task is learned at all.
+Of few symbols, and of padded inputs, only before such a task is learned at all.
 
 **Missing data.** Without integer inputs and targets of at most 1,000 distinct tokens nothing is
 inspected.
@@ -50,7 +55,12 @@ _VOCABULARY = (
     "Build the vocabulary from the text that it is for, with the same tokenizer.",
     "Count how many places of a batch are the unknown token.",
 )
-_NOTHING_MORE = 0.9  # of the entropy of the targets' shares
+_PADDED = (
+    "Read the state at the last true token: pack_padded_sequence, or index by length.",
+    "Pad to the longest sequence of the batch, and batch sequences of similar length.",
+    "Mask padding in means and in attention.",
+)
+_NOTHING_MORE, _NOTHING = 0.9, 0.95  # of the entropy of the targets' shares
 _IGNORES = 0.02  # share of targets that a loss which ignores something ignores
 _SAME = 1e-6  # relative difference of two losses that are one
 
@@ -87,6 +97,14 @@ class TokenImbalance(CheckedRule[Json]):
     )
     min_steps: int = param(30, "Steps before few tokens are judged.", "steps", bounds=Bounds(ge=0))
 
+    threshold_padded: float = param(
+        0.7, "Largest share of a token among inputs of which nothing is learned.",
+        bounds=Bounds(gt=0, lt=1),
+    )  # fmt: skip
+    stuck_steps: int = param(
+        100, "Steps after which nothing is learned of them.", "steps", bounds=Bounds(ge=1)
+    )
+
     def start(self) -> Json:
         """No step has been ill."""
         return {}
@@ -100,8 +118,13 @@ class TokenImbalance(CheckedRule[Json]):
         if "told" in state or not _batch.trains(obs) or not obs.labels:
             return state, ()
         name = next(iter(_batch.labels(obs)), "")
-        if not name or not _batch.per_token(obs, name):
-            return ({} if state and name else state), ()
+        if not name:
+            return state, ()
+        judge = self._tokens if _batch.per_token(obs, name) else self._classes
+        return judge(state, obs, name)
+
+    def _tokens(self, state: Json, obs: Observation, name: str) -> tuple[Json, Sequence[Finding]]:
+        """Judge a step whose labels are tokens."""
         few = len(obs.labels[name]) < _ALPHABET
         token, share, inputs = _top(obs.labels[name], _batch.tokens(obs), self.ratio)
         if few:
@@ -119,6 +142,30 @@ class TokenImbalance(CheckedRule[Json]):
         if few and obs.step - since < self.min_steps:
             return state, ()
         return {"told": token}, (self._finding(obs, state, (share, inputs), few=few),)
+
+    def _classes(self, state: Json, obs: Observation, name: str) -> tuple[Json, Sequence[Finding]]:
+        """Judge a step whose labels are classes of sequences."""
+        inputs = _batch.tokens(obs)
+        token = max(inputs, key=lambda one: inputs[one], default=-1)
+        share = inputs.get(token, 0) / max(sum(inputs.values()), 1)
+        loss, known = main_loss(obs), _entropy(obs.labels[name])
+        guess = loss is not None and loss[1] >= _NOTHING * known > 0
+        if not guess or share <= self.threshold_padded or _left_out(obs):
+            return ({} if state else state), ()
+        since = state["since"] if state.get("token") == token else obs.step
+        if obs.step - since < self.stuck_steps:
+            return {"token": token, "saves": 0, "since": since, "seen": 0}, ()
+        message = (
+            f"token {token} makes up {share:.0%} of the inputs, and in {obs.step - since} steps "
+            f"the loss of {loss[1] if loss else math.nan:.4g} has not gone below a guess: only the "
+            "padding seems to be read"
+        )
+        evidence = {"kind": "padded_inputs", "token": token, "guess": round(known, 4)}
+        limit = self.threshold_padded
+        finding = Finding(
+            obs.step, name, share, limit, message, since, evidence, _PADDED, confidence=0.7
+        )
+        return {"told": token}, (finding,)
 
     def _finding(
         self, obs: Observation, state: Json, shares: tuple[float, float], *, few: bool
@@ -152,10 +199,14 @@ def _says_nothing_else(obs: Observation, name: str, token: int) -> bool:
     right, loss = _batch.beside(obs, name, _batch.CORRECT), main_loss(obs)
     if right is None or loss is None or any(n > 0 for t, n in right.items() if t != token):
         return False
-    counts = [n for n in obs.labels[name].values() if n > 0]
+    return loss[1] >= _NOTHING_MORE * _entropy(obs.labels[name]) > 0
+
+
+def _entropy(labels: Mapping[int, int]) -> float:
+    """Entropy in nats of the shares of labels: the least loss of who says the same of each."""
+    counts = [n for n in labels.values() if n > 0]
     total = sum(counts)
-    entropy = -sum(n / total * math.log(n / total) for n in counts)
-    return loss[1] >= _NOTHING_MORE * entropy > 0
+    return -sum(n / total * math.log(n / total) for n in counts)
 
 
 def _left_out(obs: Observation) -> bool:

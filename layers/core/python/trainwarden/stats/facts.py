@@ -134,9 +134,10 @@ BATCH = Section(
     "several are watched. Features are the columns of a table, the channels of images, the last "
     "dimension of sequences (the second if the model convolves them). About 32,768 elements of a "
     "batch are looked at: samples evenly spread over it, at least 16, and of images and sequences "
-    "fewer pixels and positions; at most 4,096 features, evenly spread. All but the last four of "
-    "inputs are cumulated over the saved steps so far; NaN and infinity are counted and left out. "
-    "Bytes of images are data, other integers are tokens.",
+    "fewer pixels and positions; at most 4,096 features, evenly spread. Those of "
+    "inputs down to `nonfinite` are cumulated over the saved steps so far; NaN and infinity are "
+    "counted and left out. Of an evaluation pass `seen`, `mean`, `std`, `apart` and `wider` are "
+    "kept, over its first 8 batches. Bytes of images are data, other integers are tokens.",
     (
         Fact("features", "features", "of the input, those not looked at included"),
         Fact("seen", "samples", "looked at so far"),
@@ -170,6 +171,13 @@ BATCH = Section(
             "mean over features of |mean of this batch - mean of the first 256 samples| / their "
             "standard deviation",
         ),
+        Fact(
+            "apart",
+            "1",
+            "of an evaluation pass: mean over features of |mean - mean in training so far| / "
+            "standard deviation in training",
+        ),
+        Fact("wider", "1", "of one: geometric mean of its features' std / std in training"),
         Fact("tokens", "tokens", "of an integer input that were counted"),
         Fact("distinct_tokens", "tokens", "different ones among them"),
         Fact(

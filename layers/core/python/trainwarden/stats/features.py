@@ -31,12 +31,13 @@ class Features:
     Attributes:
         total: F.
         kept: Positions of those that are looked at (K,) int64.
+        spread: Of those, over all batches.
     """
 
     def __init__(self, features: int) -> None:
         self.total = features
         self.kept = spread_over(features, MAX_FEATURES)
-        self._spread = FeatureSpread(len(self.kept))
+        self.spread = FeatureSpread(len(self.kept))
         self._reference: tuple[FloatArray, FloatArray] | None = None  # means, 1/std or 0
         self._alike: list[list[int]] | None = None  # groups of features that were equal so far
         self._pairs: _Pairs | None = None
@@ -51,10 +52,10 @@ class Features:
             samples: In ``rows``.
             size: Samples of the batch, those not looked at included.
         """
-        self._nonfinite += self._spread.add(rows)
+        self._nonfinite += self.spread.add(rows)
         self._seen += samples
         if self._pairs is None:
-            self._pairs = _Pairs(rows, self._spread.constant)
+            self._pairs = _Pairs(rows, self.spread.constant)
         if self._batches < _DENSE or self._batches % _THINNED == 0:
             self._pairs.add(rows)
             self._correlation = self._pairs.largest()
@@ -69,7 +70,7 @@ class Features:
         return facts
 
     def _facts(self) -> dict[str, float]:
-        spread = self._spread
+        spread = self.spread
         constant, std = spread.constant, spread.std
         varying = std[~constant & (spread.n > 0)]
         found = {
@@ -110,10 +111,10 @@ class Features:
         return sum(len(group) - 1 for group in self._alike or () if not constant[group[0]])
 
     def _end_of_first(self) -> None:
-        std = self._spread.std
+        std = self.spread.std
         with np.errstate(all="ignore"):
             inverse = np.where((std > 0) & np.isfinite(std), 1.0 / std, 0.0)
-        self._reference = (self._spread.mean, inverse)
+        self._reference = (self.spread.mean, inverse)
 
     def _shift(self, rows: FloatArray) -> dict[str, float]:
         """Say how far the means of this batch lie from those of the first, in their std."""
@@ -124,6 +125,44 @@ class Features:
             apart = np.abs(rows.mean(axis=0) - means) * inverse
         apart = apart[(inverse > 0) & np.isfinite(apart)]
         return {"shift": float(apart.mean())} if apart.size else {}
+
+
+class Held:
+    """Inputs of an evaluation pass, held against those of training.
+
+    Args:
+        training: What is known of the same input in training.
+    """
+
+    def __init__(self, training: Features) -> None:
+        self._training, self._seen = training, 0
+        self._spread = FeatureSpread(len(training.kept))
+
+    def add(self, rows: FloatArray, *, samples: int) -> dict[str, float]:
+        """Add a batch and return the facts over the pass so far.
+
+        ``apart``: mean over features of |mean - mean in training| / std in training.
+        ``wider``: geometric mean over features of std / std in training. Features that are constant
+        in training, or here, are left out; without any other there are no such facts.
+
+        Args:
+            rows: (R, K) float64, the features that training kept.
+            samples: In ``rows``.
+        """
+        self._spread.add(rows)
+        self._seen += samples
+        whole = self._spread.whole()
+        facts = {"seen": float(self._seen)}
+        facts |= {name: whole[name] for name in ("mean", "std") if name in whole}
+        with np.errstate(all="ignore"):
+            before, now = self._training.spread.std, self._spread.std
+            apart = np.abs(self._spread.mean - self._training.spread.mean) / before
+            wider = np.log(now / before)
+        apart, wider = apart[np.isfinite(apart)], wider[np.isfinite(wider)]
+        if apart.size and wider.size:
+            facts["apart"] = float(apart.mean())
+            facts["wider"] = math.exp(float(wider.mean()))
+        return facts
 
 
 class _Pairs:

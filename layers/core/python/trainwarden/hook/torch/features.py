@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,12 @@ from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.views import view
 from trainwarden.model import Collection, FloatArray
-from trainwarden.stats.features import Features, duplicated, output_facts
+from trainwarden.stats.features import Features, Held, duplicated, output_facts
 
 MAX_TENSORS = 4  # inputs or outputs of one model
 MAX_ELEMENTS = 2**15  # looked at of each
 MAX_TOKENS = 1000  # different ones that are counted one by one
-MAX_BATCHES = 8  # of an evaluation pass whose tokens are counted
+MAX_BATCHES = 8  # of an evaluation pass whose inputs are looked at
 _SAMPLES = 16  # of images and sequences at least; then pixels and positions are left out
 MAX_COMPARED = 256  # samples of a batch, with each other
 _COMPARED = 64  # outputs of a batch
@@ -39,6 +39,7 @@ class Batches:
     def __init__(self, session: Session, modules: Modules) -> None:
         self._session, self._modules = session, modules
         self._features: dict[str, Features] = {}
+        self._held: dict[str, Held] = {}
         self._convolves: dict[str, bool] = {}
         self._wanted = Collection.BATCH in session.options.collections
 
@@ -46,18 +47,33 @@ class Batches:
         """Look at what a model is given in training."""
         name = f"{prefix}.input".strip(".")
         add_batch(self._session, draft, Collection.INPUTS, name, tensors)
-        self._look(draft, prefix, tensors, data=True)
+        self._look(draft, prefix, tensors, self._data)
 
-    def tokens(self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor]) -> None:
-        """Count the tokens that a model is given in evaluation."""
-        self._look(draft, prefix, tensors, data=False)
+    def validation(
+        self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor], *, first: bool
+    ) -> None:
+        """Look at what a model is given in evaluation.
+
+        Args:
+            draft: Of the pass.
+            prefix: Of the model.
+            tensors: What it is given.
+            first: A pass begins.
+        """
+        if first:
+            self._held.clear()
+        self._look(draft, prefix, tensors, self._hold)
 
     def labels(self, draft: Draft, target: torch.Tensor) -> None:
         """Look at what a loss function is given to compare with."""
         add_batch(self._session, draft, Collection.LABELS, "label", [target])
 
     def _look(
-        self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor], *, data: bool
+        self,
+        draft: Draft,
+        prefix: str,
+        tensors: Sequence[torch.Tensor],
+        data: Callable[[Draft, str, str, torch.Tensor], object],
     ) -> None:
         for position, tensor in enumerate(tensors[:MAX_TENSORS]):
             name = f"{prefix}.input/{position}".strip(".")
@@ -65,8 +81,8 @@ class Batches:
                 continue
             try:
                 if _is_data(tensor):
-                    if data:
-                        self._data(draft, name, prefix, tensor.detach())
+                    if self._wanted:
+                        data(draft, name, prefix, tensor.detach())
                 elif not (tensor.is_floating_point() or tensor.is_complex()):
                     self._tokens(draft, name, tensor.detach())
             except _OPAQUE:
@@ -97,19 +113,13 @@ class Batches:
             draft.facts(Collection.BATCH, facts, f"{name}.")
 
     def _data(self, draft: Draft, name: str, prefix: str, tensor: torch.Tensor) -> None:
-        if not self._wanted:
-            return
         whole = self._sample(prefix, tensor)
         axis = self._axis(prefix, tensor.dim())
         found = self._features.get(name)
         if found is None or found.total != tensor.shape[axis]:
             found = self._features[name] = Features(tensor.shape[axis])
-        kept = whole
-        if found.kept.size < found.total:
-            kept = whole.index_select(axis, torch.from_numpy(found.kept).to(whole.device))
-        # Features first: the numbers of each lie together.
-        wide = np.ascontiguousarray(kept.movedim(axis, 0).to("cpu", torch.float64).numpy())
-        rows = wide.reshape(len(wide), -1).T
+        kept = _kept(whole, axis, found)
+        rows = _rows(kept, axis)
         facts = found.add(rows, samples=whole.shape[0], size=tensor.shape[0])
         alike = _duplicated(kept)
         if alike and kept is not whole:
@@ -117,6 +127,14 @@ class Batches:
         if alike is not None:
             facts["duplicated_samples"] = alike
         self._tell(draft, name, facts)
+
+    def _hold(self, draft: Draft, name: str, prefix: str, tensor: torch.Tensor) -> None:
+        training, axis = self._features.get(name), self._axis(prefix, tensor.dim())
+        if training is None or training.total != tensor.shape[axis]:
+            return
+        held = self._held.get(name) or self._held.setdefault(name, Held(training))
+        kept = _kept(self._sample(prefix, tensor), axis, training)
+        self._tell(draft, name, held.add(_rows(kept, axis), samples=kept.shape[0]))
 
     def _sample(self, prefix: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return whole samples, or of images and sequences more of them with less of each."""
@@ -153,6 +171,20 @@ class Batches:
         for token, number in zip(distinct.tolist(), numbers.tolist(), strict=True):
             if token in counts or len(counts) < MAX_TOKENS:
                 counts[token] = counts.get(token, 0) + number
+
+
+def _kept(whole: torch.Tensor, axis: int, features: Features) -> torch.Tensor:
+    """Return the features that are looked at."""
+    if features.kept.size == features.total:
+        return whole
+    return whole.index_select(axis, torch.from_numpy(features.kept).to(whole.device))
+
+
+def _rows(kept: torch.Tensor, axis: int) -> FloatArray:
+    """Return (rows, features) float64; the numbers of each feature lie together."""
+    wide = np.ascontiguousarray(kept.movedim(axis, 0).to("cpu", torch.float64).numpy())
+    rows: FloatArray = wide.reshape(len(wide), -1).T
+    return rows
 
 
 def _duplicated(samples: torch.Tensor) -> float | None:

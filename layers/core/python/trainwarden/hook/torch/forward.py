@@ -86,7 +86,8 @@ class Forward:
         elif self._phase.evaluating and self._drafts.evaluation is not None:
             draft, tally = self._drafts.evaluation
             if tally.batches < MAX_BATCHES:
-                self._batches.tokens(draft, prefix, tensors_in((args, kwargs)))
+                given = tensors_in((args, kwargs))
+                self._batches.validation(draft, prefix, given, first=not tally.batches)
         if prefix not in self._passing:
             after = Callback(self._session, partial(passed, prefix))
             self._passing[prefix] = after.hang(module.register_forward_hook)
