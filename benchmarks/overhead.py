@@ -215,6 +215,7 @@ def contenders(name: str, folder: Path) -> list[Contender]:
                 dense_steps=0,
                 collections=collections,
                 updates=collections is None,
+                max_overhead=float("inf"),
                 strict=True,
                 _limits=LAZY,
             )
@@ -283,7 +284,7 @@ def microseconds_per_tensor(count: int) -> float:
         tempfile.TemporaryDirectory() as folder,
         trainwarden.watch(
             model, optimizer, job=f"n{count}", out=folder, save_interval=1, dense_steps=0,
-            updates=False, strict=True, _limits=LAZY,
+            updates=False, max_overhead=float("inf"), strict=True, _limits=LAZY,
         ),
     ):  # fmt: skip
         hooks = list(optimizer._optimizer_step_pre_hooks.values())  # noqa: SLF001 - ours, timed alone

@@ -12,6 +12,7 @@ from torch import nn
 
 import trainwarden
 from trainwarden.hook import Hook
+from trainwarden.hook.budget import FREE, MAX_GAP
 from trainwarden.hook.options import COLLECTIONS, Options
 from trainwarden.hook.torch import batches
 from trainwarden.hook.torch.activations import CHANNEL_ELEMENTS
@@ -40,6 +41,9 @@ def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
     defaults, options = table("Options"), Options()
     assert defaults["save_interval"] == str(options.schedule.interval)
     assert defaults["dense_steps"] == str(options.schedule.dense)
+    assert defaults["max_overhead"] == str(options.max_overhead)
+    assert f"The first {FREE} are free" in PAGE
+    assert f"at least one step in {MAX_GAP:,}" in PAGE
     assert defaults["updates"] == f"`{options.updates}`"
     assert defaults["evaluation"] == f"`{options.evaluation}`"
     assert defaults["strict"] == f"`{options.strict}`"
@@ -56,7 +60,10 @@ def test_every_collection_is_on_the_page() -> None:
     assert {str(name) for name in COLLECTIONS} <= set(table("What is captured"))
 
 
-def test_the_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", [1, 2])
+def test_the_code_on_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
     monkeypatch.chdir(tmp_path)
     model = nn.Linear(2, 2)
     known: dict[str, object] = {
@@ -68,9 +75,9 @@ def test_the_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "weights": torch.ones(3),
     }
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names = {**known, "trainwarden": trainwarden}
-    exec(blocks[1], names)  # noqa: S102 - our own page
+    exec(blocks[block], names)  # noqa: S102 - our own page
     hook = names["hook"]
     assert isinstance(hook, Hook)
     hook.close()

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from trainwarden.hook import LightGBMCallback as LightGBMCallback
     from trainwarden.hook import PartialFit as PartialFit
     from trainwarden.hook import PytreeWatch as PytreeWatch
+    from trainwarden.hook import SaveConfig as SaveConfig
+    from trainwarden.hook import SaveConfigMode as SaveConfigMode
     from trainwarden.hook import XGBoostCallback as XGBoostCallback
     from trainwarden.hook import watch as watch
 
@@ -18,14 +20,26 @@ __all__ = [
     "Hook",
     "LightGBMCallback",
     "PartialFit",
+    "PytreeWatch",
     "RuleCollection",
+    "SaveConfig",
+    "SaveConfigMode",
     "XGBoostCallback",
     "__version__",
     "watch",
 ]
 _LAZY = {
     **dict.fromkeys(
-        ("Hook", "LightGBMCallback", "PartialFit", "PytreeWatch", "XGBoostCallback", "watch"),
+        (
+            "Hook",
+            "LightGBMCallback",
+            "PartialFit",
+            "PytreeWatch",
+            "SaveConfig",
+            "SaveConfigMode",
+            "XGBoostCallback",
+            "watch",
+        ),
         "hook",
     ),
     "RuleCollection": "rules",

@@ -82,6 +82,7 @@ class Collection(_Word):
     WINDOW = "window"
     BUFFERS = "buffers"
     HISTORY = "history"
+    CAPTURE = "capture"
     CUSTOM = "custom"
 
 

@@ -8,17 +8,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainwarden.hook.jax import PytreeWatch as PytreeWatch
     from trainwarden.hook.lightgbm import LightGBMCallback as LightGBMCallback
+    from trainwarden.hook.save_config import SaveConfig as SaveConfig
+    from trainwarden.hook.save_config import SaveConfigMode as SaveConfigMode
     from trainwarden.hook.sklearn import PartialFit as PartialFit
     from trainwarden.hook.torch import Hook as Hook
     from trainwarden.hook.torch import watch as watch
     from trainwarden.hook.xgboost import XGBoostCallback as XGBoostCallback
 
-__all__ = ["Hook", "LightGBMCallback", "PartialFit", "PytreeWatch", "XGBoostCallback", "watch"]
+__all__ = [
+    "Hook",
+    "LightGBMCallback",
+    "PartialFit",
+    "PytreeWatch",
+    "SaveConfig",
+    "SaveConfigMode",
+    "XGBoostCallback",
+    "watch",
+]
 _HOMES = {
     "Hook": "torch",
     "LightGBMCallback": "lightgbm",
     "PartialFit": "sklearn",
     "PytreeWatch": "jax",
+    "SaveConfig": "save_config",
+    "SaveConfigMode": "save_config",
     "XGBoostCallback": "xgboost",
     "watch": "torch",
 }

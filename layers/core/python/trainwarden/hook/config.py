@@ -71,7 +71,7 @@ def discover(
         report: Called with each problem; a way around it is taken. It may raise instead.
         environ: Environment variables.
     """
-    base = Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "input" / "config"
+    base = _base(environ)
     hyperparameters = {
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in _read(base / "hyperparameters.json").items()
@@ -94,6 +94,16 @@ def discover(
         hyperparameters=hyperparameters,
         seal_key=seal_key(arn, hyperparameters, nonce) if sagemaker else b"",
     )
+
+
+def hook_parameters(environ: Mapping[str, str] = os.environ) -> dict[str, Json]:
+    """Return ``HookParameters`` of the job's ``DebugHookConfig``; empty outside SageMaker."""
+    found = _read(_base(environ) / "debughookconfig.json").get("HookParameters")
+    return found if isinstance(found, dict) else {}
+
+
+def _base(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "input" / "config"
 
 
 def _read(path: Path) -> dict[str, Json]:

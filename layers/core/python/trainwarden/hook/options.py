@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from trainwarden.errors import ConfigError
 from trainwarden.hook.chosen import plain_rules
+from trainwarden.hook.save_config import SaveConfig, SaveConfigMode
 from trainwarden.hook.schedule import Schedule
-from trainwarden.model import Collection, Json
+from trainwarden.model import EVAL, TRAIN, Collection, Json, Mode
 
 COLLECTIONS = (
     Collection.WEIGHTS,
@@ -29,7 +31,18 @@ COLLECTIONS = (
     Collection.WINDOW,
     Collection.BUFFERS,
     Collection.HISTORY,
+    Collection.CAPTURE,
 )
+MAX_OVERHEAD = 0.02
+EVERY = Schedule(interval=1)
+_SCHEDULE = {
+    "save_interval": "interval",
+    "dense_steps": "dense",
+    "start_step": "start",
+    "end_step": "end",
+    "save_steps": "steps",
+    "max_steps": "total",
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,8 @@ class Options:
         activation_modules: Paths of modules whose output is an activation; None for all
             modules that are activation functions.
         evaluation: Save one observation for each evaluation pass.
+        passes: Which of them.
+        max_overhead: Share of the time that saved steps may take; None for no limit.
         rules: Rule configuration for the manifest.
         strict: Raise instead of warning, and wait for the upload when closing.
         close_timeout_s: How long ``close`` may wait for the last uploads.
@@ -58,6 +73,8 @@ class Options:
     updates: bool = True
     activation_modules: re.Pattern[str] | None = None
     evaluation: bool = True
+    passes: Schedule = EVERY
+    max_overhead: float | None = MAX_OVERHEAD
     rules: Json = field(default_factory=dict)
     strict: bool = False
     close_timeout_s: float = 20.0
@@ -75,10 +92,8 @@ class Options:
         """Describe the capture in the manifest."""
         return {
             "collections": sorted(self.collections),
-            "save_interval": self.schedule.interval,
-            "dense_steps": self.schedule.dense,
-            "start_step": self.schedule.start,
-            "end_step": self.schedule.end,
+            **self.schedule.to_json(),
+            "max_overhead": self.max_overhead,
             "include": [pattern.pattern for pattern in self.include],
             "exclude": [pattern.pattern for pattern in self.exclude],
             "updates": self.updates,
@@ -102,18 +117,32 @@ def options(given: Mapping[str, Json], *, report: Callable[[str], None]) -> Opti
                 checked[name] = read(asked[name])
             except ConfigError as error:
                 report(f"watch({name}=…): {error}")
-    names = {
-        "save_interval": "interval",
-        "dense_steps": "dense",
-        "start_step": "start",
-        "end_step": "end",
-    }
+    schedule, passes = _schedules(asked, report)
+    return Options(schedule=schedule, passes=passes, **checked)
+
+
+def _schedules(
+    asked: Mapping[str, Json], report: Callable[[str], None]
+) -> tuple[Schedule, Schedule]:
+    """Return which training steps and which evaluation passes are saved."""
+    own = {_SCHEDULE[name]: asked[name] for name in _SCHEDULE if name in asked}
     try:
-        schedule = Schedule(**{names[name]: asked[name] for name in names if name in asked})
+        modes = _modes(asked.get("save_config"))
+        base = modes[TRAIN].schedule() if TRAIN in modes else Schedule()
+        if "steps" in own:
+            own["steps"] = _steps(own["steps"])
+        return replace(base, **own), modes[EVAL].schedule() if EVAL in modes else EVERY
     except ConfigError as error:
         report(f"watch(): {error}")
-        schedule = Schedule()
-    return Options(schedule=schedule, **checked)
+        return Schedule(), EVERY
+
+
+def _modes(save_config: Json) -> Mapping[Mode, SaveConfigMode]:
+    if save_config is None:
+        return {}
+    if not isinstance(save_config, SaveConfig):
+        raise ConfigError("save_config to be a trainwarden.SaveConfig", repr(save_config))
+    return save_config.modes
 
 
 def _collections(value: Json) -> frozenset[str]:
@@ -154,6 +183,18 @@ def _positive(value: Json) -> float:
     return float(value)
 
 
+def _share(value: Json) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ConfigError("a share of the time above 0, or inf for no limit", repr(value))
+    return None if math.isinf(value) else float(value)
+
+
+def _steps(value: Json) -> frozenset[int]:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ConfigError("save_steps to be whole numbers", repr(value))
+    return frozenset(value)
+
+
 _READERS: Mapping[str, Callable[[Json], Json]] = {
     "collections": _collections,
     "include": _patterns,
@@ -162,6 +203,7 @@ _READERS: Mapping[str, Callable[[Json], Json]] = {
     "activation_modules": _pattern,
     "evaluation": bool,
     "rules": _json,
+    "max_overhead": _share,
     "strict": bool,
     "close_timeout_s": _positive,
     "max_pending_bytes": lambda value: int(_positive(value)),

@@ -20,18 +20,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from trainwarden.errors import TrainwardenError
+from trainwarden.hook.budget import Budget
 from trainwarden.hook.config import Place
 from trainwarden.hook.destination import open_store
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.options import Options
 from trainwarden.hook.rows import Rows
 from trainwarden.hook.uploader import Limits, Uploader
-from trainwarden.model import (
-    Json,
-    Mode,
-    Observation,
-    TensorInfo,
-)
+from trainwarden.model import TRAIN, Collection, Json, Mode, Observation, TensorInfo
 from trainwarden.stats.catalog import WIDTH
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.control import Control
@@ -106,6 +102,8 @@ class Session:
         self._lost: TrainwardenError | None = None  # why the upload gave up, until it is acted on
         self._told = False  # that it did
         self._rows = Rows(self.say)
+        self.budget = Budget(options.max_overhead)
+        self._weighed = False  # what runs now is, as part of a saved step
         self._said: set[str] = set()
         self._wall, self._monotonic = time.time(), time.monotonic()
         self._closing = threading.Lock()
@@ -161,9 +159,22 @@ class Session:
         """The layout so far."""
         return self._rows.layout.tensors
 
+    def due(self, step: int) -> bool:
+        """Say whether a training step is saved: the schedule wants it, and it may cost that."""
+        return self.options.schedule.saves(step) and self.affords(step)
+
+    def affords(self, step: int) -> bool:
+        """Say whether a step that the schedule wants may cost what it does."""
+        return self.options.schedule.demands(step) or self.budget.allows(step)
+
     def draft(self, step: int, mode: Mode, mode_step: int) -> Draft:
         """Open the draft of a saved step."""
-        return Draft(step, mode, mode_step, self.now())
+        draft = Draft(step, mode, mode_step, self.now())
+        if mode is TRAIN:
+            facts = self.budget.begin(step)
+            if facts and Collection.CAPTURE in self.options.collections:
+                draft.facts(Collection.CAPTURE, facts)
+        return draft
 
     def submit(self, draft: Draft) -> None:
         """Hand a draft over for upload."""
@@ -190,6 +201,8 @@ class Session:
                 workers=(self.place.worker,),
             )
         )
+        if draft.mode is TRAIN:
+            self.budget.end(draft.step)
         if self.options.strict and self.uploader.error is not None:
             raise self.uploader.error
 
@@ -213,7 +226,15 @@ class Session:
         if not self.active or self.pid != _Here.pid:
             self._rest()
             return None
-        return self._guard(function, *arguments)
+        if self._weighed or not self.budget.running:
+            return self._guard(function, *arguments)
+        self._weighed = True
+        self.budget.enter()
+        try:
+            return self._guard(function, *arguments)
+        finally:
+            self.budget.leave()
+            self._weighed = False
 
     def _rest(self) -> None:
         """Take the hooks out if the upload gave up; a forked child leaves its copies alone."""

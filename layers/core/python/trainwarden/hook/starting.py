@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.hook import config
 from trainwarden.hook.exits import EXITS
 from trainwarden.hook.options import Options, options
+from trainwarden.hook.save_config import FIELDS, of_job
+from trainwarden.hook.schedule import Schedule
 from trainwarden.hook.session import Session, say
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json
@@ -29,7 +31,23 @@ def settings(
             raise ConfigError("arguments of watch()", message)
         say(message)
 
-    return options(asked, report=report), config.discover(job, out, report=report)
+    place = config.discover(job, out, report=report)
+    return options(_with_the_jobs(asked, report), report=report), place
+
+
+def _with_the_jobs(asked: Mapping[str, Json], report: Callable[[str], None]) -> dict[str, Json]:
+    """Add what the job's ``DebugHookConfig`` says of saved steps, unless the script says it."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    if given.keys() & {*FIELDS[:1], *FIELDS[2:], "save_config"}:
+        return given
+    try:
+        wanted = of_job(config.hook_parameters())
+    except ConfigError as error:
+        report(f"DebugHookConfig: {error}")
+        wanted = None
+    # The first steps cost little, and most faults show in them.
+    own = {} if wanted is None else {"dense_steps": Schedule.dense, "save_config": wanted}
+    return {**own, **given}
 
 
 def session(

@@ -232,6 +232,15 @@ HISTORY = Section(
         ),
     ),
 )
+CAPTURE = Section(
+    "Facts about the capture",
+    "Collection `capture`, at a saved step before which others were left out to stay within "
+    "`max_overhead`.",
+    (
+        Fact("left_out", "steps", "that the schedule wanted since the last saved one"),
+        Fact("share", "1", "of the time since the free saved steps that later ones took"),
+    ),
+)
 SECTIONS: Mapping[str, Section] = {
     "loop": LOOP,
     "optimizer": OPTIMIZER,
@@ -239,6 +248,7 @@ SECTIONS: Mapping[str, Section] = {
     "batch": BATCH,
     "window": WINDOW,
     "history": HISTORY,
+    "capture": CAPTURE,
 }
 TABLES = """\
 ## Side tables

@@ -56,7 +56,7 @@ class Rounds(Immediate):
 
     def due(self, number: int) -> bool:
         """Say whether round ``number`` is saved."""
-        return self._session.options.schedule.saves(self._start + number)
+        return self._session.due(self._start + number)
 
     def save(self, number: int, evals: Mapping[str, Metrics], told: Round) -> None:
         """Save a round: TRAIN, and EVAL with the losses of the first other set."""

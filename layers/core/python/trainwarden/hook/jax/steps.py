@@ -46,7 +46,7 @@ class Steps(Immediate):
     def observe(self, params: Any, grads: Any, loss: Any, inputs: Any, rate: float | None) -> None:
         """Save the step if it is due; the next call is the next step."""
         step, self._step = self._step, self._step + 1
-        if not self._session.options.schedule.saves(step):
+        if not self._session.due(step):
             return
         draft = self._session.draft(step, Mode.TRAIN, step)
         if loss is not None:

@@ -52,7 +52,7 @@ class Steps(Immediate):
     def before(self, x: Any, y: Any) -> None:
         """Look at the model and the batch if the step is saved."""
         self._now = None
-        if self._session.options.schedule.saves(self._step):
+        if self._session.due(self._step):
             draft = self._session.draft(self._step, Mode.TRAIN, self._step)
             found = network(self._model)
             if found is not None:

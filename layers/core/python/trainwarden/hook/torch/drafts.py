@@ -36,7 +36,7 @@ class Drafts:
         self.tally = Tally()
         self.evaluation: tuple[Draft, Tally] | None = None
         self._pending: tuple[Draft, Tally] | None = None
-        self._passes = 0
+        self._passes, self._passing_over = 0, False
         self._wrote = False
         self._carried: dict[tuple[str, str], Any] = {}
 
@@ -66,7 +66,11 @@ class Drafts:
 
     def evaluate(self, step: int) -> None:
         """A batch of an evaluation pass begins."""
-        if self.evaluation is None and self._session.options.evaluation:
+        options = self._session.options
+        if self.evaluation is not None or not options.evaluation:
+            return
+        self._passing_over = not options.passes.saves(self._passes)
+        if not self._passing_over:
             draft = self._session.draft(step, Mode.EVAL, self._passes)
             self.evaluation = (draft, Tally(objectives=Objectives(evaluating=True)))
 
@@ -91,6 +95,8 @@ class Drafts:
         """Submit the evaluation pass if it has losses or records."""
         evaluation, self.evaluation = self.evaluation, None
         if evaluation is None:
+            self._passes += self._passing_over
+            self._passing_over = False
             return
         draft, tally = evaluation
         draft.time = self._session.now()

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.hook import starting
 from trainwarden.hook.exits import EXITS, reason_of
+from trainwarden.hook.save_config import SaveConfig
 from trainwarden.hook.session import Session, say
 from trainwarden.hook.torch.modules import Roots
 from trainwarden.hook.torch.ranks import ranked
@@ -166,6 +167,10 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     dense_steps: int | None = None,
     start_step: int = 0,
     end_step: int | None = None,
+    save_steps: Iterable[int] | None = None,
+    max_steps: int | None = None,
+    save_config: SaveConfig | None = None,
+    max_overhead: float | None = None,
     collections: Iterable[str] | None = None,
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] | None = None,
@@ -195,6 +200,10 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         dense_steps: Steps saved without gaps at the beginning; 10.
         start_step: Number of the first step, when resuming from a checkpoint.
         end_step: First step that is not saved any more.
+        save_steps: Steps that are saved in any case.
+        max_steps: Length of the run: its first and its last tenth are saved ten times as often.
+        save_config: All of these in SageMaker Debugger's words, mode by mode.
+        max_overhead: Share of the time that saved steps may take, others are left out; 0.02.
         collections: What is captured, out of weights, biases, gradients, activations, inputs,
             outputs, labels, losses, optimizer, loop, objective, batch, window, buffers, history;
             all.
@@ -215,6 +224,10 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         "dense_steps": dense_steps,
         "start_step": start_step,
         "end_step": end_step,
+        "save_steps": save_steps,
+        "max_steps": max_steps,
+        "save_config": save_config,
+        "max_overhead": max_overhead,
         "collections": collections,
         "include": include,
         "exclude": exclude,

@@ -232,7 +232,7 @@ class Steps:
     def _open(self) -> None:
         """Begin the draft of the step to come, if it is saved."""
         step = self.phase.step
-        saved = self._schedule.saves(step)
+        saved = self._schedule.saves(step) and self._session.affords(step)
         opened = self.drafts.open(step, saved=saved or self.events.window.wants(step))
         if self._captured:
             self._captured.clear()
