@@ -9,9 +9,9 @@ output's unit). Outputs are alike while the cosine is at least ``min_cosine`` an
 half of its value at the start, in a run that started below ``start_cosine``, at each of 5 saved
 steps and more. evidence.kind says what it is:
 
-* *trivial_optimum*: they are so for ``min_steps`` steps, and the loss has lost 90 % of its start
-  and rests there (one that passes through 0 has lost no share of anything), or it lies between
-  -0.95 and -1, the least that a negative cosine can be;
+* *trivial_optimum*: they are so for ``min_steps`` steps, and as long the loss has lost 90 % of its
+  start without passing through 0, or lies between -0.95 and -1, the least that a negative cosine
+  can be;
 * *mode_collapse*: they are so for ``min_steps`` steps under several optimizers, as in a GAN, the
   spread under a fifth of its start;
 * *posterior_collapse*: they are so for ``long_steps`` steps in a model that rebuilds its input, or
@@ -151,7 +151,7 @@ class Collapse(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No output was seen."""
-        return {"first": [], "kept": {}, "low": None, "told": False, "loss": begin()}
+        return {"first": [], "kept": {}, "low": None, "told": False, "rests": -1, "loss": begin()}
 
     def inspects(self, obs: Observation) -> bool:
         """A training step at which the outputs of a batch were compared."""
@@ -169,7 +169,9 @@ class Collapse(CheckedRule[Json]):
             return {**state, "first": [*state["first"], here]}, ()
         began = [median(values) for values in zip(*state["first"], strict=False)]
         low = here[_SIZE] if state["low"] is None else min(here[_SIZE], state["low"])
-        state = {**state, "low": low}
+        rests = state["rests"] if state["rests"] >= 0 else obs.step
+        rests = rests if _at_optimum(state["loss"]) else -1
+        state = {**state, "low": low, "rests": rests}
         forms = list(self._forms(obs, here, began, state["loss"]["last"]))
         if not forms and not state["kept"]:
             return state, ()
@@ -216,24 +218,20 @@ class Collapse(CheckedRule[Json]):
         grows = here[_SIZE] > _AGAIN * state["low"]
         if form == "point":
             return "margin" if free and not grows else ""
-        if form == "direction" and free and _at_optimum(fallen, state["loss"]):
+        if form == "direction" and free and 0 <= state["rests"] <= obs.step - self.min_steps:
             return "trivial_optimum"
         small = here[_SIZE] < _SMALLER * began[_SIZE] and not grows
         if not small and not (form == "direction" and _beside(here, began)):
             return ""
         least = self.max_fall if form == "direction" else _LOST
-        return "posterior_collapse" if fallen >= least and (free or _rebuilt(obs) > 0) else ""
+        return "posterior_collapse" if least <= fallen <= 1 and (free or _rebuilt(obs) > 0) else ""
 
 
-def _at_optimum(fallen: float, loss: Json) -> bool:
-    """Say whether a loss rests where it is best: near 0, or near -1 if it is a cosine."""
-    first: _Numbers = loss["first"]
-    last: _Numbers = loss["last"]
-    if not first or not last:
-        return False
-    rests = max(last) - min(last) <= (1 - _TRIVIAL) * median(first)
+def _at_optimum(loss: Json) -> bool:
+    """Say whether a loss is where it is best: near 0, or near -1 if it is a cosine."""
     low, high = _LEAST_COSINE
-    return (_TRIVIAL <= fallen <= 1 and rests) or low <= median(last) <= high
+    last: _Numbers = loss["last"]
+    return _TRIVIAL <= fall(loss) <= 1 or bool(last and low <= median(last) <= high)
 
 
 def _beside(here: _Numbers, began: _Numbers) -> bool:
