@@ -56,7 +56,8 @@ class GradientsNotZeroed(CheckedRule[Json]):
             "Call it on the optimizer that steps, or on the model that it trains.",
             "To accumulate on purpose, zero after the step, not never.",
         ),
-        "capture the collection loop; trainwarden.watch() does so by default",
+        "capture the collection loop, as trainwarden.watch() does by default; gradients can be "
+        "left over only after an optimizer's step: without one OptimizerNotStepping speaks",
         explains=(
             "DeadRelu",
             "ExplodingGradient",

@@ -262,7 +262,7 @@ class LearningRateSchedule(CheckedRule[Json]):
             return None
         message = (
             f"the loss was {before:.4g} when the learning rate was raised to {rate:.3g} at step "
-            f"{step}, and is {level:.4g} now: what the run had learned is lost"
+            f"{step}, and is {level:.4g} at step {obs.step}: what the run had learned is lost"
         )
         return step, level, before, message
 

@@ -205,8 +205,8 @@ class LossNotDecreasing(CheckedRule[Json]):
         recent = median([value for _, value, _ in state["last"][-_RECENT:]])
         if recent > self.max_rise * start and recent > _GUESSES * targets_variance(obs):
             message = (
-                f"the {name} has run away: {recent:.4g} now, {recent / start:.1f} times its start "
-                f"of {start:.4g}"
+                f"the {name} has run away: it is {recent:.4g} at step {obs.step}, "
+                f"{recent / start:.1f} times its start of {start:.4g}"
             )
             numbers = (recent, self.max_rise * start)
             return self._finding(state, obs, (name, "diverged"), numbers, message)

@@ -129,9 +129,9 @@ class LossSpike(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No loss has been seen."""
-        return {"origin": -1, "start": 0.0, "last": [], "saves": 0, "best": None, "top": None,
-                "high": 0, "late": 0, "above": None, "lost": None, "spikes": [], "pending": None,
-                "spread": None, "quiet": False, "told": []}  # fmt: skip
+        return {"origin": -1, "start": 0.0, "first": 0.0, "last": [], "saves": 0, "best": None,
+                "top": None, "high": 0, "late": 0, "above": None, "lost": None, "spikes": [],
+                "pending": None, "spread": None, "quiet": False, "told": []}  # fmt: skip
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow the loss; name each kind of trouble once."""
@@ -169,9 +169,9 @@ class LossSpike(CheckedRule[Json]):
 
     def _follow(self, state: Json, obs: Observation, value: float, spread: list[float]) -> Json:
         step, peak = obs.step, window_peak(obs, value)
-        origin, start = state["origin"], state["start"]
+        origin, start, first = state["origin"], state["start"], state["first"]
         if origin < 0:
-            origin, count = step, classes(obs)
+            origin, first, count = step, value, classes(obs)
             start = max(value, math.log(count)) if count else value
         high, late = state["high"], state["late"]
         if step - origin > self.first_steps:
@@ -194,6 +194,7 @@ class LossSpike(CheckedRule[Json]):
             **self._spiked(state, start, peak),
             "origin": origin,
             "start": start,
+            "first": first,
             "saves": state["saves"] + 1,
             "high": high,
             "late": late,
@@ -225,7 +226,7 @@ class LossSpike(CheckedRule[Json]):
     def _blow_up(self, state: Json, obs: Observation) -> _Told:
         start = state["start"]
         step, value = state["top"] or [obs.step, state["last"][-1]]
-        message = f"the loss blew up to {value:.4g} at step {step:.0f}; it began at {start:.4g}"
+        message = f"the loss blew up to {value:.4g} at step {step:.0f}; {_began(state)}"
         return value, self.blow_up * start, int(step), message
 
     def _diverging(self, state: Json, obs: Observation) -> _Told | None:
@@ -235,8 +236,8 @@ class LossSpike(CheckedRule[Json]):
         if level < _COMING_BACK * state["above"][2]:
             return None
         message = (
-            f"the loss has been above {self.max_rise:g} times its start of {start:.4g} since step "
-            f"{state['above'][0]}, and is {level:.4g} now"
+            f"the loss has been above {self.max_rise * start:.4g} since step {state['above'][0]}, "
+            f"and is {level:.4g} at step {obs.step}; {_began(state)}"
         )
         return level, self.max_rise * start, state["above"][0], message
 
@@ -247,7 +248,7 @@ class LossSpike(CheckedRule[Json]):
         limit = best[1] + self.max_relapse * (state["start"] - best[1])
         message = (
             f"the loss had come down to {best[1]:.4g} at step {best[0]}, jumped to {top[1]:.4g} at "
-            f"step {top[0]:.0f} and has not recovered: it is {level:.4g} now"
+            f"step {top[0]:.0f} and has not recovered: it is {level:.4g} at step {obs.step}"
         )
         return level, limit, state["lost"][0], message
 
@@ -257,8 +258,8 @@ class LossSpike(CheckedRule[Json]):
         value = max(v for _, v in spikes)
         steps = ", ".join(f"{s:.0f}" for s, _ in spikes)
         message = (
-            f"the loss jumped back above its start of {state['start']:.4g}, to {value:.4g} at "
-            f"most, again and again: at steps {steps}"
+            f"the loss jumped back above its start, to {value:.4g} at most, again and again: at "
+            f"steps {steps}; {_began(state)}"
         )
         return value, _HIGH * state["start"], int(spikes[0][0]), message
 
@@ -271,7 +272,7 @@ class LossSpike(CheckedRule[Json]):
             return None
         message = (
             f"the loss swings between {low:.4g} and {high:.4g} in half of the steps, and worse in "
-            f"the other half; it began at {start:.4g}"
+            f"the other half; {_began(state)}"
         )
         return high - low, _SWING * start, state["origin"], message
 
@@ -292,6 +293,13 @@ class LossSpike(CheckedRule[Json]):
         if obs.step - since[0] < self.patience:
             return False
         return bool(since[1] >= _RECENT and state["late"] >= _SEEN)
+
+
+def _began(state: Json) -> str:
+    """Say where the loss began; it counts as no better than a guess."""
+    first, start = state["first"], state["start"]
+    guess = f", where a guess has {start:.4g}" if first < start else ""
+    return f"it began at {first:.4g}{guess}"
 
 
 def _finding(state: Json, obs: Observation, about: tuple[str, str], told: _Told) -> Finding:

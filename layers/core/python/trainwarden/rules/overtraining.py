@@ -147,7 +147,7 @@ class Overtraining(CheckedRule[Json]):
             return state, ()
         message = (
             f"the validation loss was best around step {best[0]}, at {best[1]:.4g}, and is "
-            f"{level:.4g} now, {passes - best[2]} passes later"
+            f"{level:.4g} at step {obs.step}, {passes - best[2]} passes later"
         )
         evidence = {"best_step": best[0], "best": best[1], "validation": level, "training": train,
                     "passes_since": passes - best[2]}  # fmt: skip
