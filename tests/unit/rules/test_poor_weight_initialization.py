@@ -30,6 +30,7 @@ def run_of(
     saves: int = 12,
     every: int = 10,
     gradient: float = 0.1,
+    pull: float = 1.0,
     activations: Sequence[float] = (1.0, 1.0, 1.0),
     loss: float = 2.3,
     fall: float = 1.0,
@@ -44,7 +45,7 @@ def run_of(
     acts = tuple(tensor(f"activation/{i}", "activations", (16,)) for i in range(len(activations)))
     script, run = Script(*infos, *acts), []
     for i in range(saves):
-        values = {**given, **{f"gradient/{n}": gradient for n in NAMES}}
+        values = {**given, **{f"gradient/{n}": gradient * pull**i for n in NAMES}}
         values |= {a.name: v for a, v in zip(acts, activations, strict=True)}
         obs = script.step(i * every, values, loss=loss * fall**i, labels=labels)
         for name in NAMES if i == 0 and first else ():
@@ -72,6 +73,22 @@ SOUND = weights(0.25)  # scale 1
         pytest.param({**SOUND, "b": 0.0, "d": 0.0}, {}, [], id="zero-branches-heal"),
         pytest.param({**SOUND, "d": 0.0}, {"gradient": 0.0}, [], id="a-last-layer-of-zeros"),
         pytest.param(weights(5.0), HIGH, [(10, "large")], id="large"),
+        pytest.param(weights(1e-3), {"activations": ()}, [(20, "shrinking")], id="small-and-linear"),
+        pytest.param(
+            weights(1e-3), {"activations": (), "pull": 1.4}, [], id="small-on-purpose-and-it-leaves"
+        ),
+        pytest.param(
+            weights(1e-3),
+            {"activations": (), "pull": 0.9},
+            [(20, "shrinking")],
+            id="small-and-it-fades",
+        ),
+        pytest.param(
+            SOUND,
+            {"activations": (1.0, 1e-3, 1e-5), "pull": 1.4},
+            [(20, "shrinking")],
+            id="a-signal-that-is-lost-whatever-the-gradient",
+        ),
         pytest.param(weights(5.0), {}, [], id="large-and-the-loss-is-that-of-a-guess"),
         pytest.param(weights(5.0), {"labels": None}, [(20, "large")], id="large-and-stuck"),
         pytest.param(weights(5.0), {"labels": None, "fall": 0.7}, [], id="large-and-it-learns"),

@@ -16,9 +16,10 @@ there are three or more. By kind, which is in the evidence as ``kind``:
 * ``large``: a scale above ``max_scale``.
 
 And it must hurt. ``identical``: the loss has lost less than 0.3 of its start at the third saved
-step; ``zero`` and ``shrinking``: less than a tenth, ``shrinking`` after 20 steps; ``growing`` and
-``large``: the first loss is above 3 ln C for C classes, or not finite, or C is unknown and the loss
-has lost less than 0.3 after 20 steps. Told once.
+step; ``zero`` and ``shrinking``: less than a tenth, ``shrinking`` after 20 steps, and by the scales
+alone only while the gradient of the first matrix has not grown by half (small weights on purpose
+leave a saddle so); ``growing`` and ``large``: the first loss is above 3 ln C for C classes, or not
+finite, or C is unknown and the loss has lost less than 0.3 after 20 steps. Told once.
 
 Zeros are intended where they heal: the last matrix, the second half of low-rank adapters, residual
 branches (Fixup, LayerScale).
@@ -82,6 +83,7 @@ _KINDS = ("Linear", "Conv", "RNN", "LSTM", "GRU", "Bilinear", "Multihead", "NonD
 _SAVES, _STEPS, _GIVE_UP = 3, 20, 100
 _ALIKE, _SMALL = 0.9, 0.03
 _CHANCE = 3.0
+_PULLED = 1.5  # times the gradient at the start: a run that leaves the place where it began
 _FALLS = {"identical": 0.3, "zero": 0.1, "shrinking": 0.1, "growing": 0.3, "large": 0.3}
 _MIN_ACTIVATIONS = 3
 _REMEDIES = {
@@ -137,8 +139,8 @@ class PoorWeightInitialization(CheckedRule[Json]):
 
     def start(self) -> Json:
         """Nothing has been seen."""
-        return {"at": -1, "saves": 0, "zeros": 0, "suspects": [], "high": None, "told": False,
-                "best": None, "loss": begin()}  # fmt: skip
+        return {"at": -1, "saves": 0, "zeros": 0, "suspects": [], "high": None, "pull": 0.0,
+                "told": False, "best": None, "loss": begin()}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """Weights of a training step."""
@@ -155,14 +157,14 @@ class PoorWeightInitialization(CheckedRule[Json]):
             if not rows.size:
                 return state, ()
             state = {**state, "at": obs.step, "suspects": self._suspects(obs, rows),
-                     "high": _high(obs)}  # fmt: skip
+                     "high": _high(obs), "pull": _pull(obs)}  # fmt: skip
         if skipped(obs):
             return state, ()
         zeros = state["zeros"] + 1 if _no_gradient(obs) else 0
         state = {**state, "saves": state["saves"] + 1, "zeros": zeros,
                  "loss": follow(state["loss"], obs)}  # fmt: skip
         for suspect in state["suspects"]:
-            if self._hurts(suspect[0], state, obs):
+            if self._hurts(suspect, state, obs):
                 return {**state, "told": True, "suspects": []}, [self._finding(suspect, state, obs)]
         over = not state["suspects"] or obs.step - state["at"] > _GIVE_UP
         return ({**self.start(), "at": state["at"], "told": True} if over else state), ()
@@ -196,7 +198,8 @@ class PoorWeightInitialization(CheckedRule[Json]):
             found.append(["shrinking", names[int(rows[0])], middle, _SMALL])
         return found
 
-    def _hurts(self, kind: str, state: Json, obs: Observation) -> bool:
+    def _hurts(self, suspect: Json, state: Json, obs: Observation) -> bool:
+        kind, _, _, limit = suspect
         fallen, steps, saves = fall(state["loss"]), obs.step - state["at"], state["saves"]
         if kind in {"growing", "large"}:
             if bad_loss(obs):
@@ -208,7 +211,8 @@ class PoorWeightInitialization(CheckedRule[Json]):
             return state["zeros"] >= _SAVES and not learns
         if kind == "identical":
             return saves >= _SAVES and not learns
-        return steps >= _STEPS and saves >= _SAVES and not learns
+        leaves = limit == _SMALL and _pull(obs) > _PULLED * state["pull"] > 0
+        return steps >= _STEPS and saves >= _SAVES and not (learns or leaves)
 
     def _finding(self, suspect: Json, state: Json, obs: Observation) -> Finding:
         kind, name, value, limit = suspect
@@ -305,6 +309,13 @@ def _signal(obs: Observation) -> tuple[float, str]:
     if not values[0] > 0 or not np.isfinite(values).all():
         return math.nan, ""
     return float(values[-1] / values[0]), obs.layout.names[int(rows[-1])]
+
+
+def _pull(obs: Observation) -> float:
+    """RMS of the first matrix's gradient; 0 if there is none."""
+    rows = obs.among(gradient_matrices(obs.layout))
+    pull = float(STATISTICS["rms"].compute(obs.stats[rows[:1]])[0]) if rows.size else 0.0
+    return pull if math.isfinite(pull) else 0.0
 
 
 def _high(obs: Observation) -> bool | None:
