@@ -51,7 +51,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import ClassVar
 
 from trainwarden.model import (
@@ -67,6 +66,7 @@ from trainwarden.model import (
 )
 from trainwarden.rules import _batch
 from trainwarden.rules._batch import Facts, fact
+from trainwarden.rules._by_heart import KEPT, NEARLY, by_heart, entropy_of
 from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
@@ -74,18 +74,11 @@ from trainwarden.rules._targets import apart, follow_marker, no_probabilities
 
 _SMOOTHED = (-0.5, 1.5)
 _SHARE = 0.001  # of targets
-_KEPT = 5  # saved steps in the training accuracy
 _GOOD, _BINARY, _SURE = 0.7, 0.3, 4.0
 _LEARNED, _ABOVE = 0.6, 0.3
 _LUCK = 0.1  # share of what is missing to 1 that the best of many passes may be better by chance
 _CERTAIN = 0.99
 _FEWEST = 50  # validation labels
-_UNDER, _NEVER, _RISEN = 0.95, 0.98, 1.03  # of the entropy of the class shares
-_LONG, _TWELVE = 6, 12  # validation passes
-_EIGHT = 8  # classes; where there are fewer, few rows with weak labels look the same
-_NEARLY, _REST, _BACK, _BY_HEART, _APART = 0.97, 0.985, 0.01, 0.93, 0.06  # of that entropy
-_CLASSES, _MANY = 4, 200  # fewer classes and validation labels do not show what is weakly learned
-_STARTS = (0.7, 1.6)  # of that entropy: where a plain cross-entropy begins
 _PLAIN = ("weighted", "smoothing", "ignored", "reduction_sum")  # facts that are 0 in one
 _MARKED_STEPS, _OF_LOSS, _ALL = 20, 0.7, 1.1
 _GAPS = (
@@ -206,7 +199,7 @@ class BadLabels(CheckedRule[Json]):
         if state["best"] > usual:
             return None
         if not (train > _LEARNED and above > _ABOVE):
-            return self._by_loss(state, obs)
+            return by_heart(state, obs, self.passes)
         message = (
             f"the training accuracy is {train:.0%}, yet in {state['passes']} validation passes it "
             f"never was above {usual:.0%}, what the most frequent class alone gives: labels do not "
@@ -214,36 +207,6 @@ class BadLabels(CheckedRule[Json]):
         )
         evidence = {"kind": "random_labels", "train": train, "passes": state["passes"]}
         return Finding(obs.step, _label(obs), state["best"], usual, message, obs.step, evidence)
-
-    def _by_loss(self, state: Json, obs: Observation) -> Finding | None:
-        """Tell what is learned by heart by the losses, before the accuracy shows it."""
-        entropy, least, last = state["guess"]
-        counts = next(iter(_batch.labels(obs).values()), {})
-        known = [seen[2:] for seen in state["train"] if seen[2] is not None and seen[3] > 0]
-        if not _plain(state) or len(counts) < _CLASSES or sum(counts.values()) < _MANY:
-            return None
-        if state["passes"] < max(_LONG, self.passes) or len(known) < _KEPT:
-            return None
-        level, shares = (sum(values) / len(known) for values in zip(*known, strict=True))
-        share = level / min(entropy, shares)
-        if least is None or not (
-            (least >= _NEVER and median(last) > _RISEN and share < _UNDER)
-            or (
-                state["passes"] >= _TWELVE
-                and len(counts) >= _EIGHT
-                and _by_heart(least, median(last), share)
-            )
-        ):
-            return None
-        message = (
-            f"the training loss is {level:.4g}, yet in {state['passes']} "
-            f"validation passes it never was better than {least * entropy:.4g}; to know how "
-            f"frequent the classes are gives {entropy:.4g}: labels do not belong to their inputs, "
-            "or these say nothing of them"
-        )
-        evidence = {"kind": "random_labels", "train": _train(state), "passes": state["passes"]}
-        return Finding(obs.step, _label(obs), least, _NEVER, message, obs.step, evidence,
-                       confidence=0.8)  # fmt: skip
 
     def _marked(self, state: Json, obs: Observation) -> Finding | None:
         if not state["mark"] or "missing_marked" in state["told"]:
@@ -263,21 +226,6 @@ class BadLabels(CheckedRule[Json]):
         )
         evidence = {"kind": "missing_marked", "number": value, "share": round(share, 4)}
         return Finding(obs.step, _label(obs), part, _OF_LOSS, message, since, evidence, _GAPS)
-
-
-def _plain(state: Json) -> bool:
-    """Say whether the run began where a plain cross-entropy does."""
-    entropy, start = state["guess"][0], state["start"]
-    return start is not None and bool(_STARTS[0] * entropy <= start <= _STARTS[1] * entropy)
-
-
-def _by_heart(least: float, last: float, train: float) -> bool:
-    """Say whether losses, as shares of the entropy, show that nothing learned holds elsewhere.
-
-    Labels that belong to other rows agree a little with groups of rows, by chance.
-    """
-    rests = last >= max(_REST, least + _BACK)
-    return least >= _NEARLY and rests and train < min(_BY_HEART, last - _APART)
 
 
 def _label(obs: Observation) -> str:
@@ -301,8 +249,8 @@ def _followed(state: Json, obs: Observation) -> Json:
     train, start = state["train"], state["start"]
     if not math.isnan(accuracy):
         loss, least = _mean_loss(obs), state["guess"][1]
-        shares = _entropy(obs) if least is not None and least >= _NEARLY else 0.0
-        train = [*train[1 - _KEPT :], [accuracy, _top(obs), loss, shares]]
+        shares = entropy_of(obs) if least is not None and least >= NEARLY else 0.0
+        train = [*train[1 - KEPT :], [accuracy, _top(obs), loss, shares]]
         if start is None:
             plain = not any(fact(facts, name) > 0 for name in _PLAIN)
             start = loss if plain and loss is not None else -1.0
@@ -342,7 +290,7 @@ def _passed(state: Json, obs: Observation) -> Json:
     below = below and (accuracy < _BINARY or chance < _BINARY) and _train(state) > _GOOD
     most = max(counts.values()) / n
     margin = max(2.0 * math.sqrt(most * (1 - most) / n), _LUCK * (1 - most))
-    entropy = _entropy(obs)
+    entropy = entropy_of(obs)
     loss, (_, least, last) = main_loss(obs), state["guess"]
     if loss is not None and entropy > 0:
         ratio = loss[1] / entropy
@@ -360,15 +308,6 @@ def _passed(state: Json, obs: Observation) -> Json:
 def _train(state: Json) -> float:
     seen = [accuracy for accuracy, *_ in state["train"]]
     return sum(seen) / len(seen) if seen else 0.0
-
-
-def _entropy(obs: Observation) -> float:
-    """Entropy of the shares that a batch's labels are drawn from (Miller and Madow's estimate)."""
-    counts = [m for m in next(iter(_batch.labels(obs).values()), {}).values() if m > 0]
-    n = sum(counts)
-    if not n:
-        return 0.0
-    return math.log(n) - sum(m * math.log(m) for m in counts) / n + (len(counts) - 1) / (2 * n)
 
 
 def _top(obs: Observation) -> float:

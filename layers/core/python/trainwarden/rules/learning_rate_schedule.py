@@ -68,6 +68,7 @@ from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss
 from trainwarden.rules._rates import NORMALISED, TOKENS, largest_rate, needs_warmup, turned
+from trainwarden.rules._schedules import REMEDIES
 
 RATES, LOSSES = Need("optimizer", "value"), Need("losses", "value")
 _RECENT = 5  # saved steps in a level
@@ -84,33 +85,6 @@ _PEAK, _WASTED = 5e-3, 60  # a rate that transformers do not start with; steps
 _SWING, _TURNS, _THROWN, _UNLEARNED = 4.0, 4, 2.0, 0.3
 _Told = tuple[int, float, float, str]  # first step, value, limit, message
 _Judge = Callable[[Json, Observation], "_Told | None"]
-_REMEDIES = {
-    "per_batch": (
-        "Call scheduler.step() once an epoch, after the loop over batches.",
-        "Or keep it in the loop and give its milestones, step size or T_max in batches.",
-        "With ReduceLROnPlateau, step on the validation loss, with mode='min'.",
-    ),
-    "restart": (
-        "Lower the rate that the restart goes back to, or end the schedule with the run.",
-        "Set T_max of a cosine schedule to the whole run: beyond it the rate rises again.",
-    ),
-    "rising": (
-        "Check the sign of the schedule: a gamma above 1 makes the rate grow without end.",
-        "Go back to the checkpoint before the loss rose, with the rate of that step.",
-    ),
-    "uncapped": (
-        "End the warm-up: min(1, (step + 1) / warmup_steps), then keep or decay the rate.",
-        "Go back to the checkpoint before the loss rose, with the rate of that step.",
-    ),
-    "cycle": (
-        "Give the length of a cycle (T_max, step_size_up) in batches, of many epochs' length.",
-        "Lower the top of the cycle 10 times.",
-    ),
-    "no_warmup": (
-        "Warm the rate up linearly from 0 over the first few hundred to few thousand steps.",
-        "Use a peak rate 10 times lower, or layer normalisation before each block.",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,4 +335,4 @@ def _finding(state: Json, obs: Observation, kind: str, told: _Told) -> Finding:
         "start": median(state["first"]),
     }
     since = max(0, min(since, obs.step))
-    return Finding(obs.step, "lr_0", value, limit, message, since, evidence, _REMEDIES[kind], 0.8)
+    return Finding(obs.step, "lr_0", value, limit, message, since, evidence, REMEDIES[kind], 0.8)

@@ -50,7 +50,6 @@ that learn nothing stay within 3 %. ln C: the loss of a uniform guess.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -74,13 +73,13 @@ from trainwarden.rules._baseline import (
     targets_variance,
     trivial_loss,
 )
+from trainwarden.rules._compared import MODES, compared
 from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._motion import update_ratios
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
 
 LOSSES = Need("losses", "value")
-_MODES = ("EVAL", "TRAIN", "GLOBAL")  # SageMaker's order of preference
 _START_SAVES, _START_STEPS = 15, 30
 _FULL_STEPS = 300  # from here on min_fall counts in full
 _AT_ONCE = 0.3
@@ -93,9 +92,6 @@ _MOVES = 1e-3  # of its size a step, times the square root of steps: noise has n
 _NOISY = 0.1  # a level known no better than this says nothing
 _RECENT, _FEWEST, _MANY = 5, 3, 10
 _SURE, _RISE = 3.0, 0.2  # standard errors, and a rise that noise does not explain
-_MAX_LOSSES = 64  # followed at a time, in SageMaker's meaning
-_LARGEST = 1.7976931348623157e308  # JSON has no infinity
-_CANDIDATES = 16  # saved steps remembered after a check, in SageMaker's meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +120,7 @@ class LossNotDecreasing(CheckedRule[Json]):
     diff_percent: float | None = param(
         None, "Least decrease; SageMaker's is 0.", "%", bounds=Bounds(ge=0, le=100)
     )
-    mode: str | None = param(None, "Mode of the losses to look at.", choices=_MODES)
+    mode: str | None = param(None, "Mode of the losses to look at.", choices=MODES)
     tensor_regex: tuple[str, ...] = param((), "Losses to look at.", pattern=True)
     min_steps: int = param(70, "Steps before the loss is judged.", "steps", bounds=Bounds(ge=1))
     min_saves: int = param(4, "Saved steps before that.", "saved steps", bounds=Bounds(ge=4))
@@ -146,7 +142,10 @@ class LossNotDecreasing(CheckedRule[Json]):
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Follow the loss; say once that it is flat or has run away."""
         if self.num_steps is not None or self.diff_percent is not None:
-            return self._sagemaker(state, obs)
+            return compared(
+                state, obs, self.tensor_regex, self.mode,
+                steps=self.num_steps or 10, percent=self.diff_percent or 0.0,
+            )  # fmt: skip
         loss = main_loss(obs, self.tensor_regex)
         if loss is None or obs.mode != (self.mode or "TRAIN") or state["told"]:
             return state, ()
@@ -297,57 +296,6 @@ class LossNotDecreasing(CheckedRule[Json]):
                     "saves": state["saves"]}  # fmt: skip
         since = max(0, min(state["origin"], obs.step))
         return Finding(obs.step, about[0], *numbers, message, since, evidence, confidence=0.8)
-
-    def _sagemaker(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
-        """Judge each loss of the mode that counts; ``checks`` maps loss → what is kept of it."""
-        losses = obs.scalars.get("losses") or {}
-        wanted = {
-            name: value
-            for name, value in losses.items()
-            if not self.tensor_regex or any(re.match(p, name) for p in self.tensor_regex)
-        }
-        if not wanted:
-            return state, ()
-        mode = obs.mode.value
-        best = mode if self.mode is None else self.mode
-        if self.mode is None and state["mode"] in _MODES:
-            best = min(mode, state["mode"], key=_MODES.index) if mode in _MODES else state["mode"]
-        if mode != best:
-            return {**state, "mode": best}, ()
-        checks = dict(state["checks"]) if state["mode"] == mode else {}
-        found: list[Finding] = []
-        for name in sorted(wanted, key=lambda name: (name not in checks, name)):
-            if name in checks or len(checks) < _MAX_LOSSES:
-                checks[name], finding = self._check(checks.get(name), obs, name, wanted[name])
-                found += [finding] if finding else []
-        return {**state, "mode": mode, "checks": checks}, found
-
-    def _check(
-        self, kept: Json, obs: Observation, name: str, value: float
-    ) -> tuple[Json, Finding | None]:
-        """Hold a loss against that of the newest saved step at least ``num_steps`` older.
-
-        ``kept`` holds [step, loss] of the first saved steps from the last check on: the next
-        check compares with one of these. Steps are those of the mode; None stands for NaN.
-        """
-        steps, at = self.num_steps or 10, obs.mode_step
-        bounded = max(-_LARGEST, min(_LARGEST, value))
-        here = [at, None if math.isnan(value) else bounded]
-        if not kept or at < kept[0][0]:  # the first one, or a run that was resumed earlier
-            return [here], None
-        if at - kept[0][0] < steps:
-            return (kept if len(kept) >= _CANDIDATES else [*kept, here]), None
-        older = [v for step, v in kept if at - step >= steps][-1]
-        older = math.nan if older is None else older
-        limit = older - abs(older) * (self.diff_percent or 0.0) / 100
-        if value < limit or (value == limit and self.diff_percent):
-            return [here], None
-        message = f"the {name} is {value:.4g} and was {older:.4g} {steps} or more steps ago"
-        shown = [
-            max(-_LARGEST, min(_LARGEST, v)) if not math.isnan(v) else _LARGEST
-            for v in (value, limit)
-        ]
-        return [here], Finding(obs.step, name, shown[0], shown[1], message, obs.step)
 
 
 def _moves_well(obs: Observation, last: _Losses) -> bool:

@@ -68,6 +68,7 @@ from trainwarden.rules._facts import fact, learning_rates, loop, skipped, suspic
 from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import gradient_of, once, weight_matrices
+from trainwarden.rules._still import REMEDIES, TOLD
 from trainwarden.stats.catalog import INDEX
 
 _CHANGE, _MIN, _MAX, _ABS = (INDEX[c] for c in ("u_maxabs", "min", "max", "sum_abs"))
@@ -76,38 +77,6 @@ _VISIBLE = 1e-6  # update over mean |weight| that float32 cannot round away
 _BODY = 2  # matrices that move: a head alone is meant, on random features, too
 _DRAWN, _DRAWN_ERRORS = 0.9, 4.0  # least share of the bound; of the mean, in standard errors
 _EXACT = frozenset({"float32", "float64"})
-_TOLD = {
-    "step_missing": "gradients are computed and thrown away, no optimizer has taken one step",
-    "zeroed_before_step": (
-        "the gradients are thrown away between backward() and optimizer.step(), which finds none"
-    ),
-    "foreign_tensors": (
-        "the optimizer holds other tensors than the model's: {foreign:.0f} of its {held:.0f} are "
-        "foreign, and {left:.0f} of the model's {own:.0f} are in no optimizer"
-    ),
-    "output_layer_left_out": (
-        "the last layer is in no optimizer and does not move, though its gradient is not 0"
-    ),
-    "layers_left_out": (
-        "{left:.0f} of the model's {own:.0f} tensors are in no optimizer; {name} among them gets "
-        "gradients and still lies as it was drawn"
-    ),
-    "zero_learning_rate": "every learning rate is 0 and was never anything else",
-    "no_change": (
-        "no weight changes in one bit, though learning rate and gradients are large enough: "
-        "the steps are taken on other tensors, or undone"
-    ),
-}
-_REMEDIES = {
-    "step_missing": ("Call optimizer.step() after each backward().",),
-    "zeroed_before_step": ("Call optimizer.zero_grad() before backward(), not after it.",),
-    "zero_learning_rate": ("Check the scheduler: its factor is 0 from the start.",),
-    "output_layer_left_out": ("Give the optimizer the parameters of the last layer too.",),
-    "layers_left_out": (
-        "Give the optimizer the parameters of the whole model.",
-        "If these layers are to stay random, set requires_grad_(False) on them.",
-    ),
-}
 
 
 class _Weights(NamedTuple):
@@ -249,7 +218,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
         evidence = {"kind": "step_missing", "passes": passes}
         found = Finding(
             obs.step, "", float(passes), float(self.patience), message, obs.step, evidence,
-            _REMEDIES["step_missing"],
+            REMEDIES["step_missing"],
         )  # fmt: skip
         return {**state, "kept": {}, "told": True}, [found]
 
@@ -262,7 +231,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
         held, foreign, own, left, _ = known.values()
         rows = weights.rows[-1:] if kind == "output_layer_left_out" else _left_out(weights)
         name = obs.layout.names[int(rows[0])] if kind.endswith("left_out") else ""
-        why = _TOLD[kind].format(held=held, foreign=foreign, own=own, left=left, name=name)
+        why = TOLD[kind].format(held=held, foreign=foreign, own=own, left=left, name=name)
         evidence = {
             "kind": kind,
             "saved_steps": count,
@@ -270,7 +239,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
         }
         message = f"over {count} saved steps since step {since} {why}"
         value, limit = float(count), float(self.patience)
-        remedies = _REMEDIES.get(kind, ())
+        remedies = REMEDIES.get(kind, ())
         return Finding(obs.step, name, value, limit, message, since, evidence, remedies)
 
 

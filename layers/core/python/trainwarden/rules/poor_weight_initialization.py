@@ -65,15 +65,11 @@ from trainwarden.model import (
 )
 from trainwarden.rules._baseline import choices
 from trainwarden.rules._facts import rounded, skipped
+from trainwarden.rules._first_signs import first_signs
 from trainwarden.rules._motion import bad_loss
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow, main_loss
-from trainwarden.rules._selection import (
-    gradient_matrices,
-    matching,
-    once,
-    weight_matrices,
-)
+from trainwarden.rules._selection import gradient_matrices, once, weight_matrices
 from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import STATISTICS, finite
 
@@ -151,7 +147,7 @@ class PoorWeightInitialization(CheckedRule[Json]):
         if state["told"] or obs.mode is not TRAIN:
             return state, ()
         if self.threshold is not None:
-            return self._sagemaker(state, obs)
+            return self._sagemaker(state, obs, self.threshold)
         rows = obs.among(once(obs.layout, "initialised matrices", _matrices))
         if state["at"] < 0:
             if not rows.size:
@@ -168,6 +164,19 @@ class PoorWeightInitialization(CheckedRule[Json]):
                 return {**state, "told": True, "suspects": []}, [self._finding(suspect, state, obs)]
         over = not state["suspects"] or obs.step - state["at"] > _GIVE_UP
         return ({**self.start(), "at": state["at"], "told": True} if over else state), ()
+
+    def _sagemaker(
+        self, state: Json, obs: Observation, ratio: float
+    ) -> tuple[Json, Sequence[Finding]]:
+        at = obs.step if state["at"] < 0 else state["at"]
+        if obs.step - at >= self.steps:
+            return {**self.start(), "at": at, "told": True}, ()
+        best, found = first_signs(
+            state["best"], obs, self.activation_inputs_regex,
+            ratio=ratio, least=self.distribution_range, patience=self.patience,
+        )  # fmt: skip
+        told = found is not None
+        return {**state, "at": at, "best": best, "told": told}, [found] if found else ()
 
     def _suspects(self, obs: Observation, rows: IntArray) -> list[Json]:
         """[kind, tensor, value, limit], most certain first."""
@@ -243,47 +252,6 @@ class PoorWeightInitialization(CheckedRule[Json]):
         since, sure = state["at"], 0.9
         return Finding(obs.step, name, value, limit, message, min(since, obs.step), evidence,
                        remedies, confidence=sure)  # fmt: skip
-
-    def _sagemaker(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
-        """SageMaker's meaning: any of three signs in the first steps."""
-        at = obs.step if state["at"] < 0 else state["at"]
-        if obs.step - at >= self.steps:
-            return {**self.start(), "at": at, "told": True}, ()
-        loss, best = main_loss(obs), state["best"]
-        if loss is not None and (best is None or loss[1] < best[1]):
-            best = [obs.step, loss[1]]
-        state = {**state, "at": at, "best": best}
-        found = self._spread(obs) or self._narrow(obs)
-        if found is None and best is not None and obs.step - best[0] >= self.patience:
-            message = f"the loss has not improved for {obs.step - best[0]} steps"
-            value, limit = float(obs.step - best[0]), float(self.patience)
-            found = Finding(obs.step, "", value, limit, message, best[0])
-        return {**state, "told": found is not None}, [found] if found else ()
-
-    def _spread(self, obs: Observation) -> Finding | None:
-        patterns = self.activation_inputs_regex
-        chosen = ("activations",) if not patterns else ()
-        rows = obs.among(matching(obs.layout, chosen, patterns))
-        variances = STATISTICS["variance"].compute(obs.stats[rows])
-        known = np.isfinite(variances) & (variances > 0)
-        limit = self.threshold or math.inf
-        if np.count_nonzero(known) < 2 or variances[known].max() <= limit * variances[known].min():  # noqa: PLR2004 - two layers to compare
-            return None
-        ratio = float(min(variances[known].max() / variances[known].min(), 1e300))
-        name = obs.layout.names[int(rows[int(np.nanargmax(np.where(known, variances, np.nan)))])]
-        message = f"the variances of the activations differ by {ratio:.3g} times between layers"
-        return Finding(obs.step, name, ratio, limit, message, obs.step)
-
-    def _narrow(self, obs: Observation) -> Finding | None:
-        rows = obs.captured("gradients")
-        ranges = STATISTICS["range"].compute(obs.stats[rows])
-        low = ranges < self.distribution_range
-        if not low.any():
-            return None
-        first = int(np.flatnonzero(low)[0])
-        name, value = obs.layout.names[int(rows[first])], float(ranges[first])
-        message = f"the values of {name} lie within {value:.3g}"
-        return Finding(obs.step, name, value, self.distribution_range, message, obs.step)
 
 
 def _matrices(layout: Layout) -> IntArray:
