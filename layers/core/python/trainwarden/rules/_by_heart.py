@@ -40,8 +40,8 @@ def by_heart(state: Json, obs: Observation, passes: int) -> Finding | None:
     if not never and not (many and _agrees_by_chance(least, rest, share)):
         return None
     message = (
-        f"the training loss is {level:.4g}, yet in {state['passes']} validation passes it was never "
-        f"better than {least * entropy:.4g}; to know how frequent the classes are gives "
+        f"the training loss is {level:.4g}, yet in {state['passes']} validation passes it was "
+        f"never better than {least * entropy:.4g}; to know how frequent the classes are gives "
         f"{entropy:.4g}: labels do not belong to their inputs, or these say nothing of them"
     )
     seen = [accuracy for accuracy, *_ in state["train"]]
