@@ -28,11 +28,13 @@ def test_make_test_ends_as_the_readme_says() -> None:
 
 
 def test_watching_a_folder_works_as_shown(tmp_path: Path) -> None:
-    (snippet,) = re.findall(r'```python\n(import trainwarden\n\n.*out="runs".*)\n```', README)
+    (snippet,) = re.findall(
+        r'```python\n(import trainwarden\n\n.*job="my-first-run".*)\n```', README
+    )
     script = tmp_path / "script.py"
     script.write_text(f"{TRAINING}\n{snippet}\ntrain(model, optimizer, loss_fn)\n", "utf-8")
     subprocess.run([sys.executable, script.name], check=True, cwd=tmp_path, timeout=120)
-    (command,) = re.findall(r"```console\n(trainwarden check .*)\n```", README)
+    (command,) = re.findall(r"```console\n(trainwarden check)\n```", README)
     done = subprocess.run(
         [str(Path(sys.executable).with_name("trainwarden")), *command.split()[1:]],
         capture_output=True,

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from torch import nn
 import trainwarden
 from trainwarden.cli import place
 from trainwarden.cli.main import main
+from trainwarden.hook.config import LOCAL_OUT
 from trainwarden.rules import names, registry
 
 
@@ -243,3 +245,49 @@ def test_help_and_version_come_from_the_installed_command() -> None:
     )
     assert done.stdout.startswith("trainwarden ")
     assert "wire 1" in done.stdout
+
+
+def test_check_ends_with_how_many_runs_have_issues(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "check", str(runs))
+    assert out.splitlines()[-1] == "2 runs, 1 with issues: sick"
+    shutil.copytree(runs / "jobs/healthy", tmp_path / "jobs/healthy")
+    _, out, _ = run(capsys, "check", str(tmp_path))
+    assert out.splitlines()[-1] == "1 run, none with issues"
+
+
+def test_check_says_once_what_to_capture_for_all_runs(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "check", str(runs))
+    assert out.count("not evaluated, nothing to look at:") == 1
+    assert len(re.findall(r"^  TokenImbalance: capture token counts", out, re.MULTILINE)) == 1
+
+
+def test_what_boosted_trees_need_is_not_asked_of_other_runs(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "check", str(runs))
+    assert "FeatureImportanceOverweight, TargetLeakage, TreeDepth: for boosted trees only" in out
+    assert "XGBoostCallback" not in out
+
+
+def test_check_looks_where_watch_writes_by_itself(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs, tmp_path / LOCAL_OUT)
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "check")[1].splitlines()[-1] == "2 runs, 1 with issues: sick"
+    assert "1 of 2 with issues" in run(capsys, "replay", "--exit-zero")[1]
+    assert "report.html: healthy" in run(capsys, "report", "--job", "healthy")[1]
+
+
+def test_lines_in_a_pipe_do_not_wrap_and_are_not_filled_up(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["rules"], ["check", str(runs)], ["findings", "sick", "--at", str(runs)]):
+        lines = run(capsys, *command)[1].splitlines()
+        assert [line for line in lines if line != line.rstrip()] == []
+    catalogue = run(capsys, "rules")[1].splitlines()
+    assert len(catalogue) == 1 + len(registry())

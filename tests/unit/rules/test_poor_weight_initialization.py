@@ -73,7 +73,9 @@ SOUND = weights(0.25)  # scale 1
         pytest.param({**SOUND, "b": 0.0, "d": 0.0}, {}, [], id="zero-branches-heal"),
         pytest.param({**SOUND, "d": 0.0}, {"gradient": 0.0}, [], id="a-last-layer-of-zeros"),
         pytest.param(weights(5.0), HIGH, [(10, "large")], id="large"),
-        pytest.param(weights(1e-3), {"activations": ()}, [(20, "shrinking")], id="small-and-linear"),
+        pytest.param(
+            weights(1e-3), {"activations": ()}, [(20, "shrinking")], id="small-and-linear"
+        ),
         pytest.param(
             weights(1e-3), {"activations": (), "pull": 1.4}, [], id="small-on-purpose-and-it-leaves"
         ),

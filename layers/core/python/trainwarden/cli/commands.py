@@ -19,6 +19,7 @@ from trainwarden.store.memory import MemoryLedger
 from trainwarden.store.ports import EntryKind, JobRecord
 
 OK, ISSUES = 0, 1
+_NAMED = 20  # runs with issues, in the last line
 
 
 def place_of(args: argparse.Namespace) -> Place:
@@ -122,9 +123,18 @@ def check(args: argparse.Namespace, out: Output) -> int:
         for name, rows in judged.items():
             out.line(f"{name}:")
             tell_problems(records[name], out)
-            groups.tell(rows, out, "no rule has judged this run")
-    found = any(views.has_issues(rows) for rows in judged.values())
-    return ISSUES if found and not args.exit_zero else OK
+            groups.tell_judged(rows, out, "no rule has judged this run")
+            out.line("")
+        groups.tell_blind(judged.values(), out)
+    ill = [name for name, rows in judged.items() if views.has_issues(rows)]
+    out.line(_summed_up(len(judged), ill))
+    return ISSUES if ill and not args.exit_zero else OK
+
+
+def _summed_up(runs: int, ill: list[str]) -> str:
+    what = "1 run" if runs == 1 else f"{runs} runs"
+    names = ", ".join(ill[:_NAMED]) + (", …" if len(ill) > _NAMED else "")
+    return f"{what}, {len(ill)} with issues: {names}" if ill else f"{what}, none with issues"
 
 
 def rules(_: argparse.Namespace, out: Output) -> int:

@@ -5,7 +5,8 @@ A rule that looked at nothing comes with what to capture for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.padding import Padding
@@ -16,6 +17,7 @@ from trainwarden.model import Json
 
 Row = Mapping[str, Json]
 _SURE = 0.995
+_OF_TREES = "XGB"  # codes of rules about boosted trees
 _HEADS = {
     "InProgress": "still looking",
     "NoIssuesFound": "no issues",
@@ -25,6 +27,12 @@ _HEADS = {
 
 def tell(rows: Sequence[Row], out: Output, empty: str) -> None:
     """Print all verdicts of a job; ``rows`` are in the order of ``views.verdict_rows``."""
+    tell_judged(rows, out, empty)
+    tell_blind([rows], out)
+
+
+def tell_judged(rows: Sequence[Row], out: Output, empty: str) -> None:
+    """Print the verdicts of rules that looked at something."""
     if not rows:
         out.line(empty)
     for row in rows:
@@ -34,12 +42,26 @@ def tell(rows: Sequence[Row], out: Output, empty: str) -> None:
         names = [str(row["rule"]) for row in rows if row["status"] == status]
         if names:
             _print(out, Text.assemble((head, STYLES.get(status, "")), f": {', '.join(names)}"))
-    blind = [row for row in rows if row["status"] == "not evaluated"]
-    if blind:
-        _print(out, Text("not evaluated, nothing to look at:", style=STYLES["not evaluated"]))
-        for row in blind:
+
+
+def tell_blind(runs: Collection[Sequence[Row]], out: Output) -> None:
+    """Print the rules that had nothing to look at, each once for all runs."""
+    count: Counter[str] = Counter()
+    rows: dict[str, Row] = {}
+    for row in (one for run in runs for one in run if one["status"] == "not evaluated"):
+        count[str(row["rule"])] += 1
+        rows.setdefault(str(row["rule"]), row)
+    if not rows:
+        return
+    _print(out, Text("not evaluated, nothing to look at:", style=STYLES["not evaluated"]))
+    for name, row in rows.items():
+        if not str(row["code"]).startswith(_OF_TREES):
             what = str(row["note"] or "").removeprefix("inspected nothing: ")
-            _print(out, Text(f"{row['rule']}: {what}"), 2)
+            some = f" (in {count[name]} of {len(runs)} runs)" if count[name] < len(runs) else ""
+            _print(out, Text(f"{name}{some}: {what}"), 2)
+    trees = [name for name, row in rows.items() if str(row["code"]).startswith(_OF_TREES)]
+    if trees:
+        _print(out, Text(f"{', '.join(trees)}: for boosted trees only"), 2)
 
 
 def group(cause: Row, symptoms: Iterable[Row], out: Output) -> None:
@@ -57,7 +79,7 @@ def group(cause: Row, symptoms: Iterable[Row], out: Output) -> None:
         _print(out, Text("what to try, most likely first", style="bold"), 2)
     for number, remedy in enumerate(remedies, start=1):
         _print(out, Text(f"{number}. {remedy}"), 4)
-    out.console.print()
+    out.print()
 
 
 def _headline(row: Row) -> Text:
@@ -81,4 +103,4 @@ def _about(row: Row) -> Iterable[str]:
 
 
 def _print(out: Output, text: Text, indent: int = 0) -> None:
-    out.console.print(Padding(text, (0, 0, 0, indent), expand=False))
+    out.print(Padding(text, (0, 0, 0, indent), expand=False))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
+from trainwarden.hook.config import LOCAL_OUT
 
 Command = Callable[..., int]
 USAGE, BROKEN, INTERRUPTED = 2, 3, 130
@@ -62,7 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     told.add_argument("rule", help="name or code of a rule")
     told.add_argument("--job", help="what the rule says of this job, and how sure it is")
     checked = _add(verbs, "check", commands.check)
-    checked.add_argument("folder", help="what trainwarden.watch(out=FOLDER) wrote")
+    checked.add_argument(
+        "folder",
+        nargs="?",
+        default=LOCAL_OUT,
+        help=f"what trainwarden.watch(out=FOLDER) wrote (default: {LOCAL_OUT})",
+    )
     own_rules.add_argument(checked)
     checked.add_argument("--exit-zero", action="store_true", help="exit with 0 in spite of issues")
     replay.add_arguments(_add(verbs, "replay", replay.replay))

@@ -49,9 +49,9 @@ class Account(NamedTuple):
     profile: str | None = None
 
 
-def account_of(args: argparse.Namespace, *, profile: bool = False) -> Account:
-    """Read the options of a command; ``profile`` if its ``--profile`` is AWS's."""
-    return Account(args.at, args.region, args.profile if profile else None)
+def account_of(args: argparse.Namespace) -> Account:
+    """Read the options of a command."""
+    return Account(args.at, args.region, args.profile)
 
 
 def open_place(place: str, account: Account = Account()) -> ObjectStore:  # noqa: B008 - immutable

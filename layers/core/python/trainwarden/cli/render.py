@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +28,8 @@ STYLES = {
 }
 
 
-PIPED_WIDTH = 160  # characters; a pipe or a file has no width of its own
+PIPED_WIDTH = 10_000  # characters: in a pipe or a file a line is a line, nothing wraps
+_PAGE_WIDTH = 100  # of prose
 
 
 class Output:
@@ -36,8 +37,19 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        wide = None if sys.stdout.isatty() else PIPED_WIDTH
-        self.console = Console(soft_wrap=False, highlight=False, width=wide)
+        self._piped = not sys.stdout.isatty()
+        wide = PIPED_WIDTH if self._piped else None
+        self._console = Console(soft_wrap=False, highlight=False, width=wide)
+
+    def print(self, what: RenderableType = "", *, width: int | None = None) -> None:
+        """Print something; in a pipe without the blanks that fill lines up."""
+        if not self._piped:
+            self._console.print(what, markup=False)
+            return
+        with self._console.capture() as captured:
+            self._console.print(what, markup=False, width=width)
+        for line in captured.get().splitlines():
+            sys.stdout.write(f"{line.rstrip()}\n")
 
     def rows(
         self,
@@ -54,13 +66,13 @@ class Output:
         if self.as_json:
             self.document(list(rows))
         elif rows:
-            self.console.print(table(rows, columns))
+            self.print(table(rows, columns))
             texts = [row for row in rows if detail and row.get(detail)]
             if texts:
-                self.console.print()
-                self.console.print(table(texts, (columns[0], detail), header=False))
+                self.print()
+                self.print(table(texts, (columns[0], detail), header=False))
         else:
-            self.console.print(empty)
+            self.print(empty)
 
     def document(self, value: Json) -> None:
         """Print one JSON document."""
@@ -70,11 +82,11 @@ class Output:
     def line(self, text: str) -> None:
         """Say something to a person; silent in JSON."""
         if not self.as_json:
-            self.console.print(text, markup=False)
+            self.print(text)
 
     def markdown(self, text: str) -> None:
         """Print a page."""
-        self.console.print(Markdown(text))
+        self.print(Markdown(text), width=_PAGE_WIDTH)
 
 
 def table(

@@ -16,6 +16,7 @@ from trainwarden.cli.progress import followed
 from trainwarden.cli.recorded import EVERY, EXPECTED, Account, Run, account_of, find, open_place
 from trainwarden.cli.render import Output
 from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
+from trainwarden.hook.config import LOCAL_OUT
 from trainwarden.model import Json
 from trainwarden.pipeline.replaying import Replayed, replay_run, understood
 
@@ -26,16 +27,19 @@ COMPARED_COLUMNS = ("run", "new", "gone", "both")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``replay`` takes."""
-    parser.add_argument("runs", nargs="+", metavar="RUN",
-                        help="folder or s3://bucket/prefix of runs, or one of them")  # fmt: skip
+    parser.add_argument("runs", nargs="*", metavar="RUN", default=[LOCAL_OUT],
+                        help="folder or s3://bucket/prefix of runs, or one of them (default: "
+                        f"{LOCAL_OUT})")  # fmt: skip
     parser.add_argument("--at", choices=("aws", "local"),
                         help="where s3:// leads (default: local if up, else aws)")  # fmt: skip
     parser.add_argument("--region", help="AWS region")
+    parser.add_argument("--profile", help="AWS profile")
     parser.add_argument(
         "--job", default=EVERY, help="only jobs whose name matches, such as 'bert-*'"
     )
     parser.add_argument("--rules", help="rules, such as 'default -Overfit' or 'DeadRelu Overfit'")
-    parser.add_argument("--profile", choices=("default", "sagemaker"), help="whose meaning")
+    parser.add_argument("--rules-profile", choices=("default", "sagemaker"),
+                        help="whose meaning rules have")  # fmt: skip
     parser.add_argument("--rules-file", help="rules document: JSON, as in watch(rules=...)")
     parser.add_argument("--set", action="append", default=[], metavar="RULE.PARAMETER=VALUE",
                         dest="settings", help="change a parameter; may be given again")  # fmt: skip
@@ -64,7 +68,7 @@ def replay(args: argparse.Namespace, out: Output) -> int:
         asked = "" if args.job == EVERY else f" matches --job {args.job!r}"
         raise NotFoundError(f"no recorded run in {places}{asked}: {EXPECTED}")
     replayed = _all(runs, rules, args, "replaying")
-    usual = [args.profile or "default"]
+    usual = [args.rules_profile or "default"]
     before = _all(runs, usual, args, "replaying by the defaults") if args.compare else {}
     if out.as_json:
         out.document([_document(run, one, before.get(run)) for run, one in replayed.items()])
@@ -87,8 +91,8 @@ def document(args: argparse.Namespace) -> Json:
     if args.rules_file:
         entries += _from_file(Path(args.rules_file))
     words = (args.rules or "").replace(",", " ").split()
-    if args.profile or not (args.rules_file or any(word[0] != "-" for word in words)):
-        entries.insert(0, args.profile or "default")
+    if args.rules_profile or not (args.rules_file or any(word[0] != "-" for word in words)):
+        entries.insert(0, args.rules_profile or "default")
     entries += [{word[1:]: False} if word[0] == "-" else word for word in words]
     tuned: dict[str, dict[str, str]] = {}
     for setting in args.settings:

@@ -12,6 +12,7 @@ from trainwarden.cli.commands import OK, load, place_of
 from trainwarden.cli.recorded import EVERY, EXPECTED, Account, Run, account_of, find, open_place
 from trainwarden.cli.render import Output, when
 from trainwarden.errors import BadInputError, NotFoundError
+from trainwarden.hook.config import LOCAL_OUT
 from trainwarden.pipeline import check
 from trainwarden.report import Judged, read, render
 from trainwarden.store.memory import MemoryLedger
@@ -26,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="RUN",
-        help="folder or s3://bucket/prefix that trainwarden.watch(out=…) wrote, or a job's name",
+        nargs="?",
+        default=LOCAL_OUT,
+        help="folder or s3://bucket/prefix that trainwarden.watch(out=…) wrote, or a job's name "
+        f"(default: {LOCAL_OUT})",
     )
     parser.add_argument("--job", help="which run, if several lie there")
     parser.add_argument("--out", default="report.html", help="file to write (default: report.html)")
@@ -69,7 +73,7 @@ def _judged(args: argparse.Namespace) -> tuple[ObjectStore, Ledger, JobRecord, s
             raise NotFoundError(f"there is no folder {source}: name either a job or a folder")
         place = place_of(args)
         return place.objects, place.ledger, load(place, source), place.title
-    account = account_of(args, profile=True)
+    account = account_of(args)
     run = _one(source, args.job, account)
     objects, ledger = open_place(run.place, account), MemoryLedger()
     where = run.place if bucket else f"the folder {run.place}"
