@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -291,3 +292,36 @@ def test_lines_in_a_pipe_do_not_wrap_and_are_not_filled_up(
         assert [line for line in lines if line != line.rstrip()] == []
     catalogue = run(capsys, "rules")[1].splitlines()
     assert len(catalogue) == 1 + len(registry())
+
+
+def test_check_says_what_was_set_aside_and_why(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs / "jobs/healthy", tmp_path / "jobs/healthy")
+    first = min((tmp_path / "jobs/healthy/steps/0000").iterdir())
+    first.write_bytes(first.read_bytes()[:200])
+    said = f"jobs/healthy/steps/0000/{first.name} was set aside: expected "
+    assert said in run(capsys, "check", str(tmp_path))[1]
+    [judged] = run_json(capsys, "check", str(tmp_path))
+    assert judged["incidents"][0].startswith(said)
+    assert f"healthy: {said}" in run(capsys, "replay", str(tmp_path))[1]
+
+
+def test_a_full_disk_is_said_and_is_no_verdict(runs: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainwarden.cli.main", "check", str(runs)],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr.startswith("trainwarden: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_that_cannot_print_all_letters_gets_what_it_can() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainwarden.cli.main", "explain", "Overfit"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert b"LOS002 ? warning" in done.stdout

@@ -12,6 +12,7 @@ from trainwarden.cli.render import Output
 from trainwarden.errors import NotFoundError
 from trainwarden.pipeline import check as judge
 from trainwarden.pipeline import jobs_in
+from trainwarden.pipeline.incidents import sentences
 from trainwarden.rules import registry, runbook
 from trainwarden.rules._pages import page
 from trainwarden.store.folder import FolderObjects
@@ -108,6 +109,7 @@ def check(args: argparse.Namespace, out: Output) -> int:
         )
     ledger = MemoryLedger()
     records = {name: judge(objects, name, ledger=ledger) for name in names}
+    incidents = {name: [*sentences(ledger.entries(name, EntryKind.INCIDENT))] for name in names}
     judged = {
         name: views.verdict_rows(record, ledger.entries(name, EntryKind.FINDING))
         for name, record in records.items()
@@ -115,7 +117,12 @@ def check(args: argparse.Namespace, out: Output) -> int:
     if out.as_json:
         out.document(
             [
-                {"job": name, "verdicts": rows, "problems": views.problems(records[name])}
+                {
+                    "job": name,
+                    "verdicts": rows,
+                    "problems": views.problems(records[name]),
+                    "incidents": incidents[name],
+                }
                 for name, rows in judged.items()
             ]
         )
@@ -123,6 +130,8 @@ def check(args: argparse.Namespace, out: Output) -> int:
         for name, rows in judged.items():
             out.line(f"{name}:")
             tell_problems(records[name], out)
+            for sentence in incidents[name]:
+                out.line(sentence)
             groups.tell_judged(rows, out, "no rule has judged this run")
             out.line("")
         groups.tell_blind(judged.values(), out)

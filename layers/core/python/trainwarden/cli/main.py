@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -26,19 +27,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{exc}: the command line needs `pip install 'trainwarden[cli]'`\n")
         return USAGE
     args = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot print all that we say
     try:
-        return int(args.run(args, Output(as_json=args.json)))
+        code = int(args.run(args, Output(as_json=args.json)))
+        sys.stdout.flush()
     except (NotFoundError, BadInputError) as exc:
         sys.stderr.write(f"trainwarden: {exc}\n")
         return USAGE
-    except TrainwardenError as exc:
-        sys.stderr.write(f"trainwarden: {exc}\n")
-        return BROKEN
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except (TrainwardenError, OSError) as exc:
+        sys.stderr.write(f"trainwarden: {exc}\n")
+        return BROKEN
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

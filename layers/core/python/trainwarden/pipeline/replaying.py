@@ -15,6 +15,7 @@ from trainwarden import config, policy
 from trainwarden.errors import KeyGrammarError, MalformedObjectError
 from trainwarden.model import Json, Mode, Observation, Severity, Status
 from trainwarden.pipeline.check import check
+from trainwarden.pipeline.incidents import sentences
 from trainwarden.pipeline.outcome import verdicts
 from trainwarden.pipeline.progress import Progress
 from trainwarden.rules.similar_across_runs import pair
@@ -202,9 +203,7 @@ def _recorded(objects: ObjectStore, job: str) -> Iterator[Observation]:
 def _problems(record: JobRecord, ledger: MemoryLedger, job: str) -> Iterator[str]:
     if record.config:
         yield from (str(one) for one in config.JobConfig.from_json(record.config).problems)
-    for entry in ledger.entries(job, EntryKind.INCIDENT):
-        said = entry.body.get("reason") or entry.body.get("found") or ""
-        yield f"{entry.id}: {said}".rstrip(": ")
+    yield from sentences(ledger.entries(job, EntryKind.INCIDENT))
 
 
 def understood(rules: Json) -> tuple[str, ...]:
