@@ -221,3 +221,23 @@ def images_of_other_rows(hook: Any, variant: str, seed: int, steps: int = 400) -
     )  # fmt: skip
     optimizer = torch.optim.RMSprop(model.parameters(), 2e-3)
     fit(hook, model, optimizer, nn.CrossEntropyLoss(), (x, y, xv, yv), steps=steps, seed=seed)
+
+
+def labels_mixed_anew(hook: Any, variant: str, seed: int, steps: int = 300) -> None:
+    """A collate function shuffles the labels of each batch, not its rows. Repair: neither."""
+    x, y, *validation = digits()
+    model = _mlp()
+    optimizer, loss_fn = torch.optim.Adam(model.parameters(), 1e-3), nn.CrossEntropyLoss()
+    hook.on_start(model, optimizer, loss_fn)
+    mixing = torch.Generator().manual_seed(seed + 1)
+    for step, over, rows in batches(len(x), 64, steps, seed):
+        order = torch.randperm(64, generator=mixing) if variant == "faulty" else torch.arange(64)
+        labels = y[rows][order]
+        optimizer.zero_grad()
+        out = model(x[rows])
+        loss = loss_fn(out, labels)
+        loss.backward()
+        optimizer.step()
+        hook.on_step(step, "train", loss, x[rows], out, labels)
+        if over:
+            validate(hook, step, model, loss_fn, tuple(validation))

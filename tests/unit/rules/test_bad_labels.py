@@ -228,3 +228,51 @@ def test_a_rare_number_need_not_be_in_every_batch() -> None:
     (finding,) = fold(RULE, run)[1]
     assert finding.step == 20
     assert finding.evidence["number"] == -9999
+
+
+def mixed(
+    *, again: float = 50.0, share: float = 0.75, chance: float = 0.75, loss: float = 1.38,
+    saves: int = 20, **scalars: Mapping[str, float],
+) -> list[Observation]:  # fmt: skip
+    """Every fifth step of a run in which ``again`` samples come again at each."""
+    facts = {"label/0.relabelled": share, "label/0.by_chance": chance}
+    run = []
+    for i in range(saves):
+        batch = {**facts, "label/0.repeated": again * i} if i else {"label/0.repeated": 0.0}
+        all_facts = {**told(accuracy=0.25, classes=4.0), "batch": batch, **scalars}
+        four = {"label/0": dict.fromkeys(range(4), 16)}
+        run.append(Script().step(5 * i, loss=loss, labels=four, scalars=all_facts))
+    return run
+
+
+def test_labels_that_do_not_stay_with_their_samples() -> None:
+    (found,) = fold(RULE, mixed())[1]
+    assert found.evidence["kind"] == "relabelled"
+    assert (found.step, found.first_step, found.value) == (50, 0, 0.75)
+    assert found.limit == pytest.approx(0.95 * 0.75)
+    assert "of 500 samples that came again 75% had another label" in found.message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"share": 0.0}, id="they-stay"),
+        pytest.param({"share": 0.6}, id="two-in-five-are-wrong"),
+        pytest.param({"again": 10.0}, id="too-few-came-again"),
+        pytest.param({"loss": 1.2}, id="something-is-learned"),
+        pytest.param({"share": 0.02, "chance": 0.02}, id="nearly-all-labels-are-alike"),
+        pytest.param({"optimizer": {"lr_0": 0.1, "1.lr_0": 0.1}}, id="adversaries"),
+        pytest.param({"saves": 10}, id="too-short"),
+    ],
+)
+def test_labels_that_are_not_mixed(change: Any) -> None:
+    assert fold(RULE, mixed(**change))[1] == []
+
+
+def test_what_learned_once_is_not_mixed_whatever_follows() -> None:
+    run = [*mixed(loss=1.1, saves=8), *mixed()[8:]]
+    assert fold(RULE, run)[1] == []
+
+
+def test_labels_of_which_no_two_are_alike_have_no_least_loss() -> None:
+    assert fold(RULE, mixed(share=1.0, chance=1.0, loss=7.0))[1] == []

@@ -1,4 +1,4 @@
-"""DAT006 BadLabels: labels are impossible, all the same, out of order, random, or mark gaps.
+"""DAT006 BadLabels: labels are impossible, all the same, out of order, mixed, or mark gaps.
 
 **Why it hurts.** The model learns what the labels say. Labels beyond what the loss can express pull
 outputs without end; labels that do not belong to their inputs can only be learned by heart.
@@ -14,6 +14,11 @@ outputs without end; labels that do not belong to their inputs can only be learn
 * ``out_of_order``: at ``passes`` validation passes in a row the accuracy is below chance (1 ÷ C) by
   four standard deviations of a binomial, or for two classes below 0.3, while the training accuracy
   is above 0.7: the classes of validation are numbered in another way;
+* ``relabelled``: of ``repeats`` samples or more that came again at saved steps (their inputs were
+  bit by bit the same) at least 0.95 of the share had another label than before that differs by
+  chance, for 50 steps or more, and the median of the last five losses was never below 0.9 of the
+  entropy of their labels, and is not below 0.95 of it: labels are mixed anew in each batch or epoch
+  (that entropy is taken as the least that such labels can have, -ln of the share of equal pairs);
 * ``random_labels``: the training accuracy is 0.6 at least, and 0.3 above the share of the most
   frequent class of its own batch, while no validation pass, ``passes`` or more, was ever better
   than its most frequent class and luck: what was learned by heart holds for nothing else. Or, by
@@ -35,7 +40,8 @@ outputs without end; labels that do not belong to their inputs can only be learn
 numbers once, for both; check the order after sorting, joining or shuffling one of two arrays. Leave
 rows without a target out.
 
-**False alarms to expect.** None known. Ordinary overfit begins with a validation that gets better,
+**False alarms to expect.** Episodes that give their classes new numbers each time, on purpose,
+until something is learned of them. Ordinary overfit begins with a validation that gets better,
 and is LOS002's business. Gaps that the loss leaves out make no part of it, and are not told.
 
 **Missing data.** Without facts of a loss function nothing is inspected. NaN is passed over.
@@ -65,15 +71,15 @@ from trainwarden.model import (
     Tier,
 )
 from trainwarden.rules import _batch
-from trainwarden.rules._batch import Facts, fact
+from trainwarden.rules._batch import fact
 from trainwarden.rules._by_heart import KEPT, NEARLY, by_heart, entropy_of
 from trainwarden.rules._facts import several_optimizers
+from trainwarden.rules._impossible import impossible
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
-from trainwarden.rules._targets import apart, follow_marker, no_probabilities
+from trainwarden.rules._relabelled import follow_labels, relabelled
+from trainwarden.rules._targets import apart, follow_marker
 
-_SMOOTHED = (-0.5, 1.5)
-_SHARE = 0.001  # of targets
 _GOOD, _BINARY, _SURE = 0.7, 0.3, 4.0
 _LEARNED, _ABOVE = 0.6, 0.3
 _LUCK = 0.1  # share of what is missing to 1 that the best of many passes may be better by chance
@@ -112,12 +118,14 @@ class BadLabels(CheckedRule[Json]):
     samples: int = param(5000, "Labels of a single class.", "labels", bounds=Bounds(ge=100))
     steps: int = param(100, "Steps over which they came.", "steps", bounds=Bounds(ge=1))
     passes: int = param(3, "Validation passes.", "passes", bounds=Bounds(ge=2))
+    repeats: int = param(200, "Samples that came again.", "samples", bounds=Bounds(ge=50))
     marks: int = param(5, "Saved steps with one number apart.", "saved steps", bounds=Bounds(ge=2))
 
     def start(self) -> Json:
         """Nothing has been seen."""
         return {"told": [], "one": [-1, 0, -1], "train": [], "most": 0.0, "below": 0, "passes": 0,
-                "best": 0.0, "start": None, "guess": [0.0, None, []], "mark": []}  # fmt: skip
+                "best": 0.0, "start": None, "guess": [0.0, None, []], "mark": [],
+                "again": []}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """Facts of a loss function."""
@@ -133,6 +141,7 @@ class BadLabels(CheckedRule[Json]):
             state = _followed(state, obs)
             findings = (
                 self._impossible(state, obs), self._constant(state, obs), self._marked(state, obs),
+                self._relabelled(state, obs),
             )  # fmt: skip
         else:
             state = _passed(state, obs)
@@ -144,23 +153,7 @@ class BadLabels(CheckedRule[Json]):
         return state, found
 
     def _impossible(self, state: Json, obs: Observation) -> Finding | None:
-        if "impossible" in state["told"]:
-            return None
-        for function, facts in sorted(_batch.objectives(obs).items()):
-            share = fact(facts, "impossible_targets")
-            if not share > _SHARE:
-                continue
-            low, high = fact(facts, "target_min"), fact(facts, "target_max")
-            if not _meaningless(function, facts, obs) or no_probabilities(function, facts, obs):
-                continue
-            message = (
-                f"{share:.1%} of the targets of {function} mean nothing to it: "
-                f"they go from {low:.4g} to {high:.4g}"
-            )
-            evidence: dict[str, Json] = {"kind": "impossible", "function": function}
-            evidence |= {k: v for k, v in (("min", low), ("max", high)) if not math.isnan(v)}
-            return Finding(obs.step, _label(obs), share, 0.0, message, obs.step, evidence)
-        return None
+        return None if "impossible" in state["told"] else impossible(obs)
 
     def _constant(self, state: Json, obs: Observation) -> Finding | None:
         label, n, since = state["one"]
@@ -190,7 +183,7 @@ class BadLabels(CheckedRule[Json]):
                        {"kind": "out_of_order", "train": train})  # fmt: skip
 
     def _random(self, state: Json, obs: Observation) -> Finding | None:
-        if {"random_labels", "out_of_order"} & set(state["told"]):
+        if {"random_labels", "relabelled", "out_of_order"} & set(state["told"]):
             return None
         train, usual = _train(state), state["most"]
         if state["passes"] < self.passes or state["below"] or not usual > 0:
@@ -207,6 +200,11 @@ class BadLabels(CheckedRule[Json]):
         )
         evidence = {"kind": "random_labels", "train": train, "passes": state["passes"]}
         return Finding(obs.step, _label(obs), state["best"], usual, message, obs.step, evidence)
+
+    def _relabelled(self, state: Json, obs: Observation) -> Finding | None:
+        if "relabelled" in state["told"]:
+            return None
+        return relabelled(state["again"], state["train"], obs, self.repeats)
 
     def _marked(self, state: Json, obs: Observation) -> Finding | None:
         if not state["mark"] or "missing_marked" in state["told"]:
@@ -232,16 +230,6 @@ def _label(obs: Observation) -> str:
     return next(iter(_batch.labels(obs)), "")
 
 
-def _meaningless(function: str, facts: Facts, obs: Observation) -> bool:
-    losses = obs.scalars.get("losses", {})
-    if any(not math.isfinite(v) for v in losses.values()):
-        return True
-    if function.startswith("binary"):
-        low, high = fact(facts, "target_min"), fact(facts, "target_max")
-        return low < _SMOOTHED[0] or high > _SMOOTHED[1]
-    return function in {"cross_entropy", "nll_loss"}
-
-
 def _followed(state: Json, obs: Observation) -> Json:
     """``one``: [the only class so far or -1, labels of it, first step]; -2 when there are more."""
     facts = _batch.classifier(obs)
@@ -265,7 +253,9 @@ def _followed(state: Json, obs: Observation) -> Json:
             label, since = seen[0], obs.step if label == -1 else since
             n += int(counts[seen[0]])
     mark = state["mark"] if facts else follow_marker(state["mark"], obs)
-    return {**state, "train": train, "one": [label, n, since], "start": start, "mark": mark}
+    again = follow_labels(state.get("again"), train, obs)
+    return {**state, "train": train, "one": [label, n, since], "start": start, "mark": mark,
+            "again": again}  # fmt: skip
 
 
 def _mean_loss(obs: Observation) -> float | None:

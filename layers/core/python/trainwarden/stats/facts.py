@@ -130,14 +130,17 @@ OBJECTIVE = Section(
 )
 BATCH = Section(
     "Facts about batches",
-    "Collection `batch`, names `input/0.fact` and `output/0.fact`, with the prefix of the model if "
-    "several are watched. Features are the columns of a table, the channels of images, the last "
-    "dimension of sequences (the second if the model convolves them). About 32,768 elements of a "
-    "batch are looked at: samples evenly spread over it, at least 16, and of images and sequences "
-    "fewer pixels and positions; at most 4,096 features, evenly spread. Those of "
-    "inputs down to `nonfinite` are cumulated over the saved steps so far; NaN and infinity are "
-    "counted and left out. Of an evaluation pass `seen`, `mean`, `std`, `apart` and `wider` are "
-    "kept, over its first 8 batches. Bytes of images are data, other integers are tokens.",
+    "Collection `batch`, names `input/0.fact`, `output/0.fact` and `label/0.fact`, with the "
+    "prefix of the model if several are watched. Features are the columns of a table, the "
+    "channels of images, the last dimension of sequences (the second if the model convolves "
+    "them). About 32,768 elements of a batch are looked at: samples evenly spread over it, at "
+    "least 16, and of images and sequences fewer pixels and positions; at most 4,096 features, "
+    "evenly spread. Those of inputs down to `nonfinite` are cumulated over the saved steps so "
+    "far; NaN and infinity are counted and left out. Of an evaluation pass `seen`, `mean`, `std`, "
+    "`apart` and `wider` are kept, over its first 8 batches. Of labels, of one class a sample, "
+    "the first 256 of a batch are looked at, of inputs of more than 128 elements fewer, at least "
+    "16; 8,192 different samples are remembered. Bytes of images are data, other integers are "
+    "tokens.",
     (
         Fact("features", "features", "of the input, those not looked at included"),
         Fact("seen", "samples", "looked at so far"),
@@ -178,6 +181,13 @@ BATCH = Section(
             "standard deviation in training",
         ),
         Fact("wider", "1", "of one: geometric mean of its features' std / std in training"),
+        Fact("repeated", "samples", "of labels: whose very input was seen before, so far"),
+        Fact("relabelled", "1", "of labels: share of these whose label was another the last time"),
+        Fact(
+            "by_chance",
+            "1",
+            "of labels: that share if labels did not belong to inputs, from all pairs so far",
+        ),
         Fact("tokens", "tokens", "of an integer input that were counted"),
         Fact("distinct_tokens", "tokens", "different ones among them"),
         Fact(

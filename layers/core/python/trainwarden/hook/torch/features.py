@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from trainwarden.hook.draft import Draft
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.batches import add_batch
 from trainwarden.hook.torch.modules import Modules
+from trainwarden.hook.torch.repeats import RepeatedSamples
 from trainwarden.hook.torch.views import view
 from trainwarden.model import Collection, FloatArray
 from trainwarden.stats.features import Features, Held, duplicated, output_facts
@@ -40,6 +42,7 @@ class Batches:
         self._session, self._modules = session, modules
         self._features: dict[str, Features] = {}
         self._held: dict[str, Held] = {}
+        self._repeats = RepeatedSamples()
         self._convolves: dict[str, bool] = {}
         self._wanted = Collection.BATCH in session.options.collections
 
@@ -48,6 +51,9 @@ class Batches:
         name = f"{prefix}.input".strip(".")
         add_batch(self._session, draft, Collection.INPUTS, name, tensors)
         self._look(draft, prefix, tensors, self._data)
+        if self._wanted and 0 < len(tensors) <= MAX_TENSORS and not any(map(_hidden, tensors)):
+            with suppress(*_OPAQUE):
+                self._repeats.given(draft, tensors)
 
     def validation(
         self, draft: Draft, prefix: str, tensors: Sequence[torch.Tensor], *, first: bool
@@ -64,9 +70,18 @@ class Batches:
             self._held.clear()
         self._look(draft, prefix, tensors, self._hold)
 
-    def labels(self, draft: Draft, target: torch.Tensor) -> None:
-        """Look at what a loss function is given to compare with."""
+    def labels(self, draft: Draft, target: torch.Tensor, *, of_inputs: bool) -> None:
+        """Look at what a loss function is given to compare with.
+
+        Args:
+            draft: Of a training step.
+            target: What the loss function is given.
+            of_inputs: The model was given one batch so far, which these are the labels of.
+        """
         add_batch(self._session, draft, Collection.LABELS, "label", [target])
+        if self._wanted and of_inputs:
+            with suppress(*_OPAQUE):
+                self._repeats.labelled(draft, target)
 
     def _look(
         self,

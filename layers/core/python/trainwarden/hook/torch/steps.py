@@ -222,7 +222,8 @@ class Steps:
             and isinstance(target, torch.Tensor)
         ):
             tally.labels.setdefault("label/0", {})
-            self.batches.labels(self.drafts.draft, target)
+            one = tally.batches <= 1
+            self.batches.labels(self.drafts.draft, target, of_inputs=one)
 
     def _clipped(self, norm: Any, limit: float) -> None:
         self.events.clipped(norm, limit, self.phase.step, scaling=self.losses.finder.scaling)

@@ -176,6 +176,15 @@ def classes_in(target: Any) -> tuple[list[int], list[int]] | None:
     return labels.tolist(), counts.tolist()
 
 
+def class_of_each(target: torch.Tensor) -> Array | None:
+    """Return the class of each row (N,); None if rows have none, or several."""
+    found = view(target) if target.dim() and target.numel() else None
+    if found is None:
+        return None
+    array = found.array if found.array.dtype.kind in "iub" else _as_classes(found)
+    return array.reshape(-1) if array.size == target.shape[0] else None
+
+
 def _counted(array: Array) -> tuple[Array, Array]:
     """Return the different integers and how often each occurs.
 
