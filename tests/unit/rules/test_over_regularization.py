@@ -56,6 +56,10 @@ def learned(i: int) -> float:
     return GUESS * 0.95**i
 
 
+def smoothed(share: float) -> dict[str, float]:
+    return {**CLASSES, "cross_entropy.smoothing": share}
+
+
 REGRESSION = {"mse_loss.input_std": 0.01, "mse_loss.target_std": 1.0}
 ALIVE = {"mse_loss.input_std": 0.5, "mse_loss.target_std": 1.0}
 
@@ -86,6 +90,11 @@ ALIVE = {"mse_loss.input_std": 0.5, "mse_loss.target_std": 1.0}
         pytest.param(run_of(resting, NONE, dropout=0.95, loss=learned), [],
                      id="dropout-under-which-it-learns"),
         pytest.param(run_of(resting, NONE, dropout=0.5), [], id="a-usual-dropout"),
+        pytest.param(run_of(resting, NONE, objective=smoothed(0.95)), [(64, "smoothing")],
+                     id="smoothing"),
+        pytest.param(run_of(resting, NONE, objective=smoothed(0.95), loss=learned), [],
+                     id="smoothing-under-which-it-learns"),
+        pytest.param(run_of(resting, NONE, objective=smoothed(0.2)), [], id="a-usual-smoothing"),
         pytest.param(run_of(lambda _: NAN, DECAY), [], id="nan-weights"),
         pytest.param(run_of(shrinking, NONE, loss=lambda _: NAN), [], id="nan-loss"),
         pytest.param(run_of(resting, dict.fromkeys(DECAY, INF), dropout=NAN), [], id="infinite"),

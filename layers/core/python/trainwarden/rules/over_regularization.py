@@ -15,10 +15,12 @@ where neither is known, it has lost less than a tenth of its start. evidence.kin
   long: what was learned is forgotten within 1 / ``max_rate`` steps;
 * *penalty*: no optimizer decays weights, and the size is under ``shrunk`` of its start in a run
   that is stuck: a penalty in the loss;
-* *dropout*: dropout of ``max_dropout`` or more in a run that is stuck for 60 steps.
+* *dropout*: dropout of ``max_dropout`` or more in a run that is stuck for 60 steps;
+* *smoothing*: label smoothing of ``max_smoothing`` or more in one: what the labels say is less than
+  half of what the loss asks for.
 
 **Remedy.** Weight decay of 1e-4 to 0.1 with AdamW, 1e-4 to 1e-3 with SGD; a penalty of about that
-size against the loss; dropout of 0.1 to 0.5.
+size against the loss; dropout of 0.1 to 0.5; label smoothing of 0.05 to 0.2.
 
 **False alarms to expect.** Networks that are pruned by decay on purpose and are stuck all the same.
 
@@ -55,7 +57,7 @@ from trainwarden.rules._selection import clean, squares, weight_matrices
 _KEPT = 5  # losses in each median
 _GUESS, _CONSTANT, _FALL = 0.9, 0.2, 0.1
 _SMALLER = 0.9
-_DROPOUT_STEPS = 60
+_LONGER = {"dropout": 60, "smoothing": 60}  # steps
 _REGRESSIONS = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _TOLD = {
     "weight_decay": (
@@ -67,11 +69,13 @@ _TOLD = {
         "a penalty in the loss outweighs it"
     ),
     "dropout": "dropout of {dropout:g} leaves too little to learn from",
+    "smoothing": "label smoothing of {smoothing:g} leaves too little of the labels",
 }
 _REMEDIES = {
     "weight_decay": ("Lower weight_decay 100 times: 0.01 is usual for AdamW, 1e-4 for SGD.",),
     "penalty": ("Lower the penalty's factor 100 times; print it beside the loss.",),
     "dropout": ("Drop 0.1 to 0.5; PyTorch's p is the share that is dropped, not kept.",),
+    "smoothing": ("Smooth by 0.05 to 0.2: label_smoothing is the share that is taken away.",),
 }
 
 
@@ -116,6 +120,9 @@ class OverRegularization(CheckedRule[Json]):
         0.02, "Share of the weights that decays in a step.", "1/step", bounds=Bounds(gt=0, le=1)
     )
     max_dropout: float = param(0.8, "Least dropout that is ill.", bounds=Bounds(gt=0, le=1))
+    max_smoothing: float = param(
+        0.5, "Least label smoothing that is ill.", bounds=Bounds(gt=0, le=1)
+    )
 
     def start(self) -> Json:
         """Nothing was measured."""
@@ -145,7 +152,7 @@ class OverRegularization(CheckedRule[Json]):
         state["kept"] = kept
         for suspect, (since, count) in kept.items():
             kind = suspect.partition(" ")[0]
-            least = _DROPOUT_STEPS if kind == "dropout" else self.min_steps
+            least = _LONGER.get(kind, self.min_steps)
             if count >= _KEPT and obs.step - since >= least:
                 found = self._finding(obs, kind, (since, count), share, state)
                 return {**state, "kept": {}, "told": True}, [found]
@@ -155,14 +162,15 @@ class OverRegularization(CheckedRule[Json]):
         decay, _, rate = _decay(obs) if share < _SMALLER else (0.0, 0.0, 0.0)
         if rate >= self.max_rate:
             yield "weight_decay forgets"
-        if not (share < self.shrunk or loop(obs)["dropout_max"] >= self.max_dropout):
-            return
-        if not _stuck(obs, state):
-            return
+        found = ""
         if share < self.shrunk:
-            yield "weight_decay shrinks" if decay > 0 else "penalty"
-        else:
-            yield "dropout"
+            found = "weight_decay shrinks" if decay > 0 else "penalty"
+        elif loop(obs)["dropout_max"] >= self.max_dropout:
+            found = "dropout"
+        elif _smoothing(obs) >= self.max_smoothing:
+            found = "smoothing"
+        if found and _stuck(obs, state):
+            yield found
 
     def _finding(
         self, obs: Observation, kind: str, lasted: tuple[int, int], share: float, state: Json
@@ -170,13 +178,17 @@ class OverRegularization(CheckedRule[Json]):
         since, count = lasted
         decay, lr, rate = _decay(obs)
         dropout = fact(obs, "loop", "dropout_max")
-        why = _TOLD[kind].format(decay=decay, lr=lr, share=share, dropout=dropout)
+        numbers = {"decay": decay, "lr": lr, "share": share, "dropout": dropout}
+        why = _TOLD[kind].format(**numbers, smoothing=_smoothing(obs))
         now = median(state["last"]) if state["last"] else math.nan
         message = f"{why}, over {count} saved steps since step {since}; the loss is {now:.4g}"
         numbers = {"weight_decay": decay, "learning_rate": lr, "decay_a_step": rate,
                    "size_share": share, "dropout_max": dropout, "loss": now}  # fmt: skip
         evidence = {"kind": kind, **{name: rounded(v) for name, v in numbers.items()}}
-        value, limit = (dropout, self.max_dropout) if kind == "dropout" else (share, self.shrunk)
+        value, limit = {
+            "dropout": (dropout, self.max_dropout),
+            "smoothing": (_smoothing(obs), self.max_smoothing),
+        }.get(kind, (share, self.shrunk))
         return Finding(
             obs.step, "", value, limit, message, since, evidence, _REMEDIES[kind], confidence=0.9
         )
@@ -200,6 +212,11 @@ def _task_loss(obs: Observation) -> float | None:
             return value
     found = main_loss(obs)
     return None if found is None else found[1]
+
+
+def _smoothing(obs: Observation) -> float:
+    """Largest label smoothing of a loss function; 0 without one."""
+    return max((facts.get("smoothing", 0.0) for facts in functions(obs).values()), default=0.0)
 
 
 def _decay(obs: Observation) -> tuple[float, float, float]:
