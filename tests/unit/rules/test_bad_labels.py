@@ -64,6 +64,7 @@ def learning(
 
 
 TWO = {"label/0": {0: 100, 1: 100}}
+FEW = {"label/0": {0: 50, 1: 50}}
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,13 @@ TWO = {"label/0": {0: 100, 1: 100}}
         pytest.param(learning(9, 0.1, train=0.3), [], id="not-learned-yet"),
         pytest.param(learning(9, 0.1, batch={3: 30}), [], id="one-class-a-batch-is-another-fault"),
         pytest.param(learning(9, 0.0, labels={"label/0": {0: 9}}), [], id="nine-validation-rows"),
+        pytest.param(learning(9, 0.54, classes=2, labels=FEW), ["random_labels"], id="luck"),
+        pytest.param(learning(9, 0.6, classes=2, labels=FEW), [], id="few-rows-hide-weak-labels"),
+        pytest.param(learning(9, 0.54, classes=2, labels=FEW | {"predicted/0": {0: 20, 1: 80}}),
+                     ["random_labels"], id="one-class-is-said-more-often"),
+        pytest.param(learning(9, 0.17, labels=TEN), [], id="weak-but-no-luck"),
     ],
-)
+)  # fmt: skip
 def test_validation_tells_labels_that_do_not_belong(
     run: list[Observation], kinds: list[str]
 ) -> None:
