@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden.cli.doctor import stop
-from trainwarden.store.ports import TrainingJob
+from trainwarden.cli.doctor import _training, stop
+from trainwarden.config import JobConfig, Problem
+from trainwarden.store.ports import JobRecord, TrainingJob
 from trainwarden.wire.identity import identity
 from trainwarden.wire.manifest import Manifest
 from trainwarden.wire.seal import seal_key, sealed
@@ -44,3 +45,21 @@ def test_a_marked_job_is_stopped_only_if_its_data_is_sealed(
 def test_a_job_without_the_tag_is_never_stopped() -> None:
     check = stop(training(), Manifest("resnet-1", "run-1", OWN), b"")
     assert (check.result, check.found) == ("ok", "this job is never stopped")
+
+
+def test_what_the_deployment_understood_is_no_problem_here() -> None:
+    job = training(**{"rule:HighLoss": "limit=3"})  # a rule of one's own that is deployed
+    unknown = [check.result for check in _training(job.name, job, None) if check.check == "tags"]
+    assert unknown == ["fail"]
+    record = JobRecord(job.name, config=JobConfig(()).to_json())
+    known = [check.result for check in _training(job.name, job, record) if check.check == "tags"]
+    assert known == ["ok"]
+
+
+def test_what_the_deployment_did_not_understand_is_told_with_the_right_word() -> None:
+    problem = Problem("tag", "trainwarden:rules", "Overfitt", "the name of a rule", "Overfit")
+    record = JobRecord("resnet-1", config=JobConfig((), problems=(problem,)).to_json())
+    told = [c for c in _training("resnet-1", training(), record) if c.check == "tags"]
+    assert [(check.result, check.do) for check in told] == [
+        ("fail", "use the name of a rule; did you mean Overfit?")
+    ]

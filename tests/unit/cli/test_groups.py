@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,34 @@ def test_each_group_says_its_cause_its_symptoms_and_what_to_try_and_the_rest_is_
         "not evaluated, nothing to look at:",
         "  DeadRelu: capture activations",
     ]
+
+
+@pytest.mark.parametrize(
+    ("framework", "page"),
+    [
+        ("xgboost 3.2.0", "docs/xgboost.md"),
+        ("lightgbm 4.7.0", "docs/lightgbm.md"),
+        ("scikit-learn 1.9.1", "docs/sklearn.md"),
+        ("jax 0.10.2", "docs/jax.md"),
+    ],
+)
+def test_what_a_run_lacks_is_told_in_the_words_of_its_framework(
+    framework: str, page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = replace(standing(), manifest={"framework": framework})
+    groups.tell(views.verdict_rows(record), Output(as_json=False), "nothing")
+    said = capsys.readouterr().out.splitlines()[-1]
+    name = framework.partition(" ")[0]
+    assert said == f"  DeadRelu: not in this run of {name}; {page} says what can be recorded"
+    assert (Path(__file__).parents[3] / page).is_file()
+
+
+def test_rules_that_lack_the_same_share_a_line_for_all_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = [{"rule": rule, "status": "not evaluated", "note": "same"} for rule in ("A", "B")]
+    groups.tell_blind([here, here[:1]], Output(as_json=False))
+    assert capsys.readouterr().out.splitlines()[1:] == ["  A, B (in 1 of 2 runs): same"]
 
 
 def test_no_verdict_at_all_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,10 +252,12 @@ def test_check_ends_with_how_many_runs_have_issues(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = run(capsys, "check", str(runs))
-    assert out.splitlines()[-1] == "2 runs, 1 with issues: sick"
+    assert out.splitlines()[-1] == "2 runs, 1 with issues: sick (exit status 1)"
     shutil.copytree(runs / "jobs/healthy", tmp_path / "jobs/healthy")
     _, out, _ = run(capsys, "check", str(tmp_path))
-    assert out.splitlines()[-1] == "1 run, none with issues"
+    assert out.splitlines()[-1] == "1 run, none with issues (exit status 0)"
+    _, out, _ = run(capsys, "check", str(runs), "--exit-zero")
+    assert out.splitlines()[-1] == "2 runs, 1 with issues: sick (exit status 0)"
 
 
 def test_check_says_once_what_to_capture_for_all_runs(
@@ -279,7 +281,7 @@ def test_check_looks_where_watch_writes_by_itself(
 ) -> None:
     shutil.copytree(runs, tmp_path / LOCAL_OUT)
     monkeypatch.chdir(tmp_path)
-    assert run(capsys, "check")[1].splitlines()[-1] == "2 runs, 1 with issues: sick"
+    assert run(capsys, "check")[1].splitlines()[-1].startswith("2 runs, 1 with issues: sick")
     assert "1 of 2 with issues" in run(capsys, "replay", "--exit-zero")[1]
     assert "report.html: healthy" in run(capsys, "report", "--job", "healthy")[1]
 

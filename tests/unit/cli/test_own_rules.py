@@ -76,6 +76,14 @@ def test_check_judges_by_them_too(
         assert status["LateStep"] == status["BigLoss"] == "IssuesFound"
 
 
+def test_explain_shows_their_runbook(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "explain", "LateStep", "--rules-folder", str(folder))
+    assert (told["rule"], told["code"]) == ("LateStep", "USR901")
+    for name in ("LateStep", "BigLoss"):
+        assert main(("explain", name, "--rules-folder", str(folder))) == 0
+        assert name in capsys.readouterr().out
+
+
 def test_replay_sets_their_parameters(
     runs: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,8 +78,9 @@ def test_it_says_what_to_do_next(here: Path, capsys: pytest.CaptureFixture[str])
     told = capsys.readouterr().out
     for words in (
         "pytest rules",
-        "trainwarden check FOLDER --rules-folder rules",
-        "trainwarden replay",
+        "trainwarden check --rules-folder rules",
+        "trainwarden replay --rules-folder rules --rules HighLoss",
+        "-c trainwarden.custom_rules=rules",
     ):
         assert words in told
     assert main(["rules", "new", "LowLoss", "--json"]) == 0

@@ -81,6 +81,7 @@ def test_verdicts_stand_by_cause_with_symptoms_evidence_and_remedies() -> None:
         row("Crashed", "Error", note="division by zero"),
         row("Fine", "NoIssuesFound"),
         row("Blind", "not evaluated", note="inspected nothing: pass the loss function"),
+        row("Deaf", "not evaluated", note="inspected nothing: pass the loss function"),
     ]  # fmt: skip
     found = page(Judged(JOB, rows=rows, findings=[finding("Cause"), finding("Symptom", step=8)],
                         problems=["no rule Overfitt, did you mean Overfit?"]))  # fmt: skip
@@ -91,7 +92,7 @@ def test_verdicts_stand_by_cause_with_symptoms_evidence_and_remedies() -> None:
     assert "Evidence of Cause, the first 1 of 9 findings" in found.text
     assert "7 fc1.weight 12.5 10 it is 12.5 saved steps 3" in found.text
     assert "No issues: Fine" in found.text
-    assert "what to capture Blind pass the loss function" in found.text
+    assert "what to capture Blind, Deaf pass the loss function" in found.text
     assert "did you mean Overfit?" in found.text
 
 

@@ -136,8 +136,9 @@ def check(args: argparse.Namespace, out: Output) -> int:
             out.line("")
         groups.tell_blind(judged.values(), out)
     ill = [name for name, rows in judged.items() if views.has_issues(rows)]
-    out.line(_summed_up(len(judged), ill))
-    return ISSUES if ill and not args.exit_zero else OK
+    code = ISSUES if ill and not args.exit_zero else OK
+    out.line(f"{_summed_up(len(judged), ill)} (exit status {code})")
+    return code
 
 
 def _summed_up(runs: int, ill: list[str]) -> str:
@@ -154,6 +155,7 @@ def rules(_: argparse.Namespace, out: Output) -> int:
 
 def explain(args: argparse.Namespace, out: Output) -> int:
     """Show a rule's runbook and parameters, or what it says of a job."""
+    own_rules.load(args.rules_folder)
     if args.job:
         return _explain_verdict(args, out)
     found = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from trainwarden.cli.commands import ISSUES, OK, place_of
 from trainwarden.cli.place import Place
 from trainwarden.cli.render import Output
+from trainwarden.config import JobConfig, Problem
 from trainwarden.config import resolve as resolve_config
 from trainwarden.errors import MalformedObjectError, NotFoundError
 from trainwarden.model import Json
@@ -127,10 +128,10 @@ def _dead_letters(place: Place) -> Iterator[Check]:
 
 def job(place: Place, name: str) -> Iterator[Check]:
     """Check why a job does not show up, is not judged or is not stopped."""
-    training = None
+    training, record = None, place.ledger.load(name)
     if place.session is not None:
         training = SageMakerJobs(place.client("sagemaker")).describe(name)
-        yield from _training(name, training)
+        yield from _training(name, training, record)
     manifest, body = None, None
     try:
         body = place.objects.get(str(ManifestKey(name)), max_bytes=MAX_MANIFEST_BYTES)
@@ -138,12 +139,12 @@ def job(place: Place, name: str) -> Iterator[Check]:
         yield _manifest(manifest, training)
     except MalformedObjectError as exc:
         yield Check("data", "fail", f"the manifest is not valid: {exc}", "use one hook a job")
-    yield from _ledger(place.ledger.load(name))
+    yield from _ledger(record)
     if training is not None and manifest is not None:
         yield stop(training, manifest, body or b"")
 
 
-def _training(name: str, training: TrainingJob | None) -> Iterator[Check]:
+def _training(name: str, training: TrainingJob | None, record: JobRecord | None) -> Iterator[Check]:
     if training is None:
         yield Check(
             "training job",
@@ -158,23 +159,31 @@ def _training(name: str, training: TrainingJob | None) -> Iterator[Check]:
         yield Check(
             "tags", "warning", "no trainwarden: tag", "tag the job trainwarden:rules=default"
         )
-    config = resolve_config(
-        tags=ours,
+    problems = _problems(training, ours, record)
+    for problem in problems:
+        yield Check("tags", "fail", f"{problem.key}: {problem.found}", _expected(problem))
+    if ours and not problems:
+        yield Check("tags", "ok", ", ".join(f"{key}={text}" for key, text in ours.items()))
+
+
+def _problems(
+    training: TrainingJob, tags: Mapping[str, str], record: JobRecord | None
+) -> Iterable[Problem]:
+    """Return what was not understood; the deployment knows best, custom rules for example."""
+    if record is not None and record.config:
+        return JobConfig.from_json(record.config).problems
+    return resolve_config(
+        tags=tags,
         debug_rules=training.debug_rules,
         debug_hook=training.debug_hook,
         manifest_rules={},
         defaults={},
-    )
-    for problem in config.problems:
-        yield Check("tags", "fail", f"{problem.key}: {problem.found}", _expected(problem))
-    if ours and not config.problems:
-        yield Check("tags", "ok", ", ".join(f"{key}={text}" for key, text in ours.items()))
+    ).problems
 
 
-def _expected(problem: object) -> str:
-    expected = getattr(problem, "expected", "")
-    nearest = getattr(problem, "nearest", "")
-    return f"use {expected}" + (f"; did you mean {nearest}?" if nearest else "")
+def _expected(problem: Problem) -> str:
+    hint = f"; did you mean {problem.nearest}?" if problem.nearest else ""
+    return f"use {problem.expected}{hint}"
 
 
 def _manifest(manifest: Manifest | None, training: TrainingJob | None) -> Check:

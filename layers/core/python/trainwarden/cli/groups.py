@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainwarden.cli.render import STYLES, Output
+from trainwarden.cli.views import NOTHING
 from trainwarden.model import Json
 
 Row = Mapping[str, Json]
 _SURE = 0.995
-_OF_TREES = "XGB"  # codes of rules about boosted trees
 _HEADS = {
     "InProgress": "still looking",
     "NoIssuesFound": "no issues",
@@ -45,23 +45,18 @@ def tell_judged(rows: Sequence[Row], out: Output, empty: str) -> None:
 
 
 def tell_blind(runs: Collection[Sequence[Row]], out: Output) -> None:
-    """Print the rules that had nothing to look at, each once for all runs."""
-    count: Counter[str] = Counter()
-    rows: dict[str, Row] = {}
+    """Print the rules that had nothing to look at, by what would change that, for all runs."""
+    count: Counter[tuple[str, str]] = Counter()
     for row in (one for run in runs for one in run if one["status"] == "not evaluated"):
-        count[str(row["rule"])] += 1
-        rows.setdefault(str(row["rule"]), row)
-    if not rows:
-        return
-    _print(out, Text("not evaluated, nothing to look at:", style=STYLES["not evaluated"]))
-    for name, row in rows.items():
-        if not str(row["code"]).startswith(_OF_TREES):
-            what = str(row["note"] or "").removeprefix("inspected nothing: ")
-            some = f" (in {count[name]} of {len(runs)} runs)" if count[name] < len(runs) else ""
-            _print(out, Text(f"{name}{some}: {what}"), 2)
-    trees = [name for name, row in rows.items() if str(row["code"]).startswith(_OF_TREES)]
-    if trees:
-        _print(out, Text(f"{', '.join(trees)}: for boosted trees only"), 2)
+        count[str(row["rule"]), str(row["note"] or "").removeprefix(NOTHING)] += 1
+    told: dict[str, list[str]] = {}
+    for (name, what), number in count.items():
+        some = f" (in {number} of {len(runs)} runs)" if number < len(runs) else ""
+        told.setdefault(what, []).append(f"{name}{some}")
+    if told:
+        _print(out, Text("not evaluated, nothing to look at:", style=STYLES["not evaluated"]))
+    for what, names in told.items():
+        _print(out, Text(f"{', '.join(names)}: {what}"), 2)
 
 
 def group(cause: Row, symptoms: Iterable[Row], out: Output) -> None:

@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     told = _add(verbs, "explain", commands.explain, where=True)
     told.add_argument("rule", help="name or code of a rule")
     told.add_argument("--job", help="what the rule says of this job, and how sure it is")
+    own_rules.add_argument(told)
     checked = _add(verbs, "check", commands.check)
     checked.add_argument(
         "folder",

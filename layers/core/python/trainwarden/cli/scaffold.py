@@ -59,9 +59,9 @@ def new(args: argparse.Namespace, out: Output) -> int:
 def _next(name: str, folder: Path) -> list[Json]:
     return [
         f"say in {folder / f'{stem(name)}.py'} what to look for, and run: pytest {folder}",
-        f"judge a recorded run: trainwarden check FOLDER --rules-folder {folder}",
-        f"hold it against many: trainwarden replay FOLDER --rules-folder {folder} --rules {name}",
-        f"let it judge jobs while they run: deploy with custom_rules={folder}",
+        f"judge a recorded run: trainwarden check --rules-folder {folder}",
+        f"hold it against many: trainwarden replay --rules-folder {folder} --rules {name}",
+        f"let it judge jobs while they run: deploy with -c trainwarden.custom_rules={folder}",
     ]
 
 

@@ -15,6 +15,11 @@ JOB_COLUMNS = ("job", "status", "outcome", "verdict", "rules", "last_seen")
 EVIDENCE_COLUMNS = ("step", "first_step", "tensor", "value", "limit", "confidence", "evidence")
 FINDING_COLUMNS = ("step", "rule", "severity", "message")
 RULE_COLUMNS = ("rule", "code", "severity", "tier", "profile", "what")
+# A rule's own advice on what to capture speaks of PyTorch, or of trees; for other runs a page does.
+_PAGES = {name: name for name in ("xgboost", "lightgbm", "jax")} | {"scikit-learn": "sklearn"}
+_BOOSTED = ("xgboost", "lightgbm")
+_OF_TREES = "XGB"  # codes of rules about boosted trees
+NOTHING = "inspected nothing: "
 WORST = (Status.ERROR, Status.ISSUES_FOUND, Status.IN_PROGRESS, Status.NO_ISSUES_FOUND)
 
 
@@ -58,7 +63,7 @@ def verdict_rows(record: JobRecord, findings: Iterable[Entry] = ()) -> list[dict
             "since_step": verdict.since_step if verdict.since_step >= 0 else None,
             "findings": verdict.findings,
             "inspected": verdict.inspected,
-            "note": verdict.note or None,
+            "note": _note(verdict, str(record.manifest.get("framework", ""))) or None,
             "cause": verdict.cause or None,
             "severity": str(verdict.severity) if verdict.severity else None,
             "confidence": first.get(verdict.rule, {}).get("confidence"),
@@ -69,6 +74,18 @@ def verdict_rows(record: JobRecord, findings: Iterable[Entry] = ()) -> list[dict
     order = {"IssuesFound": 0, "Error": 1, "InProgress": 2, "not evaluated": 3}
     place = {row["rule"]: _place(row, order) for row in rows}
     return sorted(rows, key=lambda row: (place[row["cause"] or row["rule"]], *_within(row)))
+
+
+def _note(verdict: Verdict, framework: str) -> str:
+    """Return a verdict's note; if it had nothing to look at, what fits the run's framework."""
+    name = framework.partition(" ")[0]
+    if verdict.evaluated or not verdict.note.startswith(NOTHING) or not name:
+        return verdict.note
+    if verdict.code.startswith(_OF_TREES):
+        return verdict.note if name in _BOOSTED else f"{NOTHING}for boosted trees only"
+    if name not in _PAGES or verdict.rule not in registry():
+        return verdict.note
+    return f"{NOTHING}not in this run of {name}; docs/{_PAGES[name]}.md says what can be recorded"
 
 
 def _place(row: Mapping[str, Json], order: Mapping[str, int]) -> tuple[int, bool, int, str]:
@@ -108,7 +125,7 @@ def rule_rows() -> list[dict[str, Json]]:
             "tier": str(rule.meta.tier),
             "profile": " ".join(chosen[name]) or "on request",
             "explains": list(rule.meta.explains),
-            "what": runbook(name).splitlines()[0].partition(": ")[2],
+            "what": runbook(name).partition("\n")[0].partition(": ")[2],
             "needs": ", ".join(f"{need.collection}.{need.stat}" for need in rule.meta.needs),
             "parameters": {p.name: p.default for p in parameters(rule)},
         }

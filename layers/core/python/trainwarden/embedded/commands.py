@@ -193,7 +193,7 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     started = _add(inner, "up", up)
     started.add_argument("--port", type=int, default=0, help="of 127.0.0.1 (default: a free one)")
     deployed = _add(inner, "deploy", deploy_stack)
-    _add_pairs(deployed, "--context", "-c", what="configuration, as emails=you@example.org")
+    _add_pairs(deployed, "--context", "-c", what="as trainwarden.emails=you@example.org")
     deployed.add_argument("--app", help="folder of app.py (default: found from here)")
     deployed.add_argument("--destroy", action="store_true", help="remove the stack instead")
     _add(inner, "status", status)

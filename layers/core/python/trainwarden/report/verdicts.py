@@ -41,8 +41,12 @@ def section(judged: Judged) -> Html:
     blind = [row for row in judged.rows if row["status"] == "not evaluated"]
     if blind:
         parts.append(tag("h3", "Not evaluated: nothing to look at"))
-        told = [(row["rule"], str(row["note"] or "").removeprefix(_NOTHING)) for row in blind]
-        parts.append(table(("rule", "what to capture"), [*told], "text"))
+        told: dict[str, list[str]] = {}
+        for row in blind:
+            what = str(row["note"] or "").removeprefix(_NOTHING)
+            told.setdefault(what, []).append(str(row["rule"]))
+        rows = [(", ".join(names), what) for what, names in told.items()]
+        parts.append(table(("rule", "what to capture"), [*rows], "text"))
     if judged.problems:
         parts.append(tag("h3", "Settings that were not understood"))
         parts.append(tag("ul", *(tag("li", one) for one in judged.problems)))

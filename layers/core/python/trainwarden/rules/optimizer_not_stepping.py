@@ -31,8 +31,10 @@ from the parameters of the very model that is trained, after it was moved, wrapp
 they were drawn: say so by requires_grad_(False), which saves their gradients, too. Parts trained by
 an optimizer that is not torch's, if their weights are not captured.
 
-**Missing data.** Without the collections loop and optimizer the kinds that need them are not
-looked for. bfloat16 and float16 weights that round updates away are NUM002's business.
+**Missing data.** Layers with requires_grad=False from the start are silent, meant or forgotten
+(GRD003 looks at the output layer alone): compare with ``model.named_parameters()``. Without the
+collections loop and optimizer the kinds that need them are not looked for. bfloat16 and float16
+weights that round updates away are NUM002's business.
 
 **Source.** TrainCheck and TheDeepChecker check step() and the optimizer's tensors as invariants.
 A millionth: 8 times the spacing of float32 numbers (2**-23). 1 ÷ √fan-in: torch.nn.Linear's and

@@ -34,9 +34,9 @@ resolution.
 **False alarms to expect.** Parts of a network trained in turns longer than the gates allow.
 
 **Missing data.** A layer with ``requires_grad=False`` from the start is silent, on purpose or by
-mistake: nothing in the data tells these apart. The first saved step has nothing to compare with.
-NaN is NUM001's business. Of more than 4,000 trainable matrices the first 4,000 and the last layer's
-are followed.
+mistake: nothing in the data tells these apart, but for an output layer, which is GRD003's business.
+The first saved step has nothing to compare with. NaN is NUM001's business. Of more than 4,000
+trainable matrices the first 4,000 and the last layer's are followed.
 
 **Source.** SageMaker Debugger's UnchangedTensor (allclose over 3 saved steps); exact rest instead,
 since a learning rate of 1e-5 moves healthy weights by less than allclose sees.
