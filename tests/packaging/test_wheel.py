@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
@@ -50,6 +51,24 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None
     assert "trainwarden/py.typed" in names
     strange = {n for n in names if not n.startswith("trainwarden")}
     assert strange == set()
+
+
+@pytest.mark.parametrize(
+    ("value", "waits"), [("1", "True"), ('{"job": "a"}', "True"), ("", "False")]
+)
+def test_an_environment_variable_turns_watching_on_when_an_interpreter_starts(
+    wheel: Path, tmp_path: Path, value: str, waits: str
+) -> None:
+    venv.create(tmp_path, symlinks=True)
+    (site,) = (tmp_path / "lib").glob("python3.*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    code = "import sys; print('trainwarden.hook.auto' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run(
+        [tmp_path / "bin/python", "-c", code], env={"TRAINWARDEN_AUTO": value}, cwd=tmp_path,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (f"{waits} False\n", "")
 
 
 def test_rules_are_found_in_the_wheel(installed: Path) -> None:

@@ -47,7 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from trainwarden.cli import commands, doctor, mute, own_rules, replay, report, scaffold, watch
+    from trainwarden.cli import (
+        commands,
+        doctor,
+        mute,
+        own_rules,
+        replay,
+        report,
+        run,
+        scaffold,
+        watch,
+    )
     from trainwarden.embedded.commands import register
 
     parser = argparse.ArgumentParser(prog="trainwarden", description=__doc__)
@@ -79,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     checked.add_argument("--exit-zero", action="store_true", help="exit with 0 in spite of issues")
     replay.add_arguments(_add(verbs, "replay", replay.replay))
     report.add_arguments(_add(verbs, "report", report.report, where=True))
+    run.add_arguments(_add(verbs, "run", run.run))
     examined = _add(verbs, "doctor", doctor.doctor, where=True)
     examined.add_argument("job", nargs="?", help="also why this job does not show up or stop")
     register(verbs)

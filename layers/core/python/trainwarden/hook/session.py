@@ -7,7 +7,6 @@ and lets training go on, unless the run is strict.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import threading
@@ -26,6 +25,7 @@ from trainwarden.hook.destination import open_store
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.options import Options
 from trainwarden.hook.rows import Rows
+from trainwarden.hook.saying import logger, say
 from trainwarden.hook.uploader import Limits, Uploader
 from trainwarden.model import TRAIN, Collection, Json, Mode, Observation, TensorInfo
 from trainwarden.stats.catalog import WIDTH
@@ -34,7 +34,6 @@ from trainwarden.wire.control import Control
 from trainwarden.wire.manifest import Manifest
 from trainwarden.wire.names import MAX_COLLECTION_CHARS, writable
 
-logger = logging.getLogger("trainwarden")
 T = TypeVar("T")
 _MAX_SAID = 500  # messages remembered, so that each is said once
 
@@ -52,11 +51,6 @@ class _Here:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_Here.look)
-
-
-def say(message: str) -> None:
-    """Warn the user. Not through ``warnings``: with ``-W error`` those end a training."""
-    logger.warning("trainwarden: %s", message)
 
 
 class Adapter(Protocol):

@@ -10,8 +10,9 @@ from trainwarden.hook import config
 from trainwarden.hook.exits import EXITS
 from trainwarden.hook.options import Options, options
 from trainwarden.hook.save_config import FIELDS, of_job
+from trainwarden.hook.saying import say
 from trainwarden.hook.schedule import Schedule
-from trainwarden.hook.session import Session, say
+from trainwarden.hook.session import Session
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json
 from trainwarden.store.ports import ObjectStore

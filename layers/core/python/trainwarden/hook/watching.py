@@ -8,7 +8,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from trainwarden.hook import starting
 from trainwarden.hook.exits import EXITS
-from trainwarden.hook.session import Adapter, Session, say
+from trainwarden.hook.saying import say
+from trainwarden.hook.session import Adapter, Session
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json
 from trainwarden.store.ports import ObjectStore

@@ -17,7 +17,8 @@ from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.hook import starting
 from trainwarden.hook.exits import EXITS, reason_of
 from trainwarden.hook.save_config import SaveConfig
-from trainwarden.hook.session import Session, say
+from trainwarden.hook.saying import say
+from trainwarden.hook.session import Session
 from trainwarden.hook.torch.modules import Roots
 from trainwarden.hook.torch.ranks import ranked
 from trainwarden.hook.torch.steps import Steps
