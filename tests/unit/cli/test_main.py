@@ -167,6 +167,23 @@ def test_watch_follows_a_run_to_its_end_and_tells_each_thing_once(
     assert len({json.dumps(e, sort_keys=True) for e in events}) == len(events)
 
 
+def test_watch_tells_issues_line_by_line_and_the_rest_by_name_at_the_end(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "watch", "sick", "--at", str(runs))
+    lines = out.splitlines()
+    told = [line.split(" since")[0] for line in lines if line.startswith("verdict ")]
+    assert "verdict VanishingGradient: IssuesFound" in told
+    assert all(line.endswith(": IssuesFound") for line in told)
+    assert [line.partition(":")[0] for line in lines if not line.startswith("  ")][-2:] == [
+        "no issues",
+        "not evaluated, nothing to look at",
+    ]
+    assert (
+        "  FeatureImportanceOverweight, TargetLeakage, TreeDepth: for boosted trees only" in lines
+    )
+
+
 @pytest.mark.parametrize("name", ["VanishingGradient", "vanishinggradient", "GRD001"])
 def test_explain_takes_a_rule_by_name_or_code(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainwarden.cli.render import STYLES, Output
-from trainwarden.cli.views import NOTHING
+from trainwarden.cli.views import ILL, NOTHING
 from trainwarden.model import Json
 
 Row = Mapping[str, Json]
@@ -36,8 +36,13 @@ def tell_judged(rows: Sequence[Row], out: Output, empty: str) -> None:
     if not rows:
         out.line(empty)
     for row in rows:
-        if row["status"] in {"IssuesFound", "Error"} and not row["cause"]:
+        if row["status"] in ILL and not row["cause"]:
             group(row, [one for one in rows if one["cause"] == row["rule"]], out)
+    tell_fine(rows, out)
+
+
+def tell_fine(rows: Sequence[Row], out: Output) -> None:
+    """Print which rules looked at something and found nothing, by name alone."""
     for status, head in _HEADS.items():
         names = [str(row["rule"]) for row in rows if row["status"] == status]
         if names:

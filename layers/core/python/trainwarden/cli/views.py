@@ -19,6 +19,7 @@ RULE_COLUMNS = ("rule", "code", "severity", "tier", "profile", "what")
 _PAGES = {name: name for name in ("xgboost", "lightgbm", "jax")} | {"scikit-learn": "sklearn"}
 _BOOSTED = ("xgboost", "lightgbm")
 _OF_TREES = "XGB"  # codes of rules about boosted trees
+ILL = frozenset({"IssuesFound", "Error"})
 NOTHING = "inspected nothing: "
 WORST = (Status.ERROR, Status.ISSUES_FOUND, Status.IN_PROGRESS, Status.NO_ISSUES_FOUND)
 
@@ -79,7 +80,7 @@ def verdict_rows(record: JobRecord, findings: Iterable[Entry] = ()) -> list[dict
 def _note(verdict: Verdict, framework: str) -> str:
     """Return a verdict's note; if it had nothing to look at, what fits the run's framework."""
     name = framework.partition(" ")[0]
-    if verdict.evaluated or not verdict.note.startswith(NOTHING) or not name:
+    if not verdict.note.startswith(NOTHING) or not name:
         return verdict.note
     if verdict.code.startswith(_OF_TREES):
         return verdict.note if name in _BOOSTED else f"{NOTHING}for boosted trees only"
@@ -135,4 +136,4 @@ def rule_rows() -> list[dict[str, Json]]:
 
 def has_issues(rows: Iterable[Mapping[str, Json]]) -> bool:
     """Whether any verdict should fail a pipeline."""
-    return any(row["status"] in {"IssuesFound", "Error"} for row in rows)
+    return any(row["status"] in ILL for row in rows)

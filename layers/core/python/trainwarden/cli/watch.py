@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from trainwarden.cli import views
+from trainwarden.cli import groups, views
 from trainwarden.cli.commands import ISSUES, OK, load, place_of
 from trainwarden.cli.place import Place
 from trainwarden.cli.render import Output
@@ -20,7 +20,7 @@ Event = dict[str, Json]
 
 
 def watch(args: argparse.Namespace, out: Output) -> int:
-    """Follow a job live: its state, verdicts, findings and actions as they come."""
+    """Follow a job live: its state, issues, findings and actions as they come."""
     place = place_of(args)
     if _starts(place, args.job):
         out.line(f"{args.job} has started and sent nothing yet")
@@ -34,9 +34,13 @@ def watch(args: argparse.Namespace, out: Output) -> int:
         elif out.as_json:
             sys.stdout.write(json.dumps(event, default=str) + "\n")
             sys.stdout.flush()
-        else:
+        elif event["kind"] != "verdict" or event["status"] in views.ILL:
             out.line(sentence(event))
-    return ISSUES if views.has_issues(views.verdict_rows(load(place, args.job))) else OK
+    rows = views.verdict_rows(load(place, args.job))
+    if not out.as_json:
+        groups.tell_fine(rows, out)
+        groups.tell_blind([rows], out)
+    return ISSUES if views.has_issues(rows) else OK
 
 
 def _starts(place: Place, job: str) -> bool:
