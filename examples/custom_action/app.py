@@ -1,7 +1,7 @@
 """A custom action: a rule on Trainwarden's bus with a function of our own as its target.
 
-``cdk deploy --app "python examples/custom_action/app.py"`` with the context ``-c bus=NAME`` (the
-output ``BusName`` of the Trainwarden stack) and, if the verdicts shall be posted,
+``npx aws-cdk@2 deploy --app "python examples/custom_action/app.py"`` with the context
+``-c bus=NAME`` (the output ``BusName`` of the Trainwarden stack) and, if verdicts shall be posted,
 ``-c webhook=/parameter/name`` (an SSM SecureString that holds the URL).
 """
 

@@ -127,6 +127,11 @@ def test_watch_says_whose_symptom_a_verdict_is() -> None:
     )
 
 
+def test_an_action_is_told_alike_wherever_it_is() -> None:
+    body = {"kind": "stop", "rule": "Overfit", "outcome": "refused", "reason": "no tag"}
+    assert sentence(body) == views.action(body) == "stop for Overfit refused: no tag"
+
+
 def explained(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = main(["explain", *words])
     captured = capsys.readouterr()

@@ -223,6 +223,9 @@ def test_doctor_looks_at_a_recorded_run(runs: Path, capsys: pytest.CaptureFixtur
         "data": "ok",
         "ledger": "warning",
     }
+    (unseen,) = [check["found"] for check in checks if check["result"] == "warning"]
+    assert "Overfit" in unseen
+    assert "TreeDepth" not in unseen  # this is no run of boosted trees: nothing is amiss
 
 
 def test_doctor_says_what_to_do_when_a_job_sent_nothing(

@@ -71,8 +71,7 @@ def verdicts(args: argparse.Namespace, out: Output) -> int:
         tell_problems(record, out)
         groups.tell(rows, out, "no rule has judged this job yet")
         for entry in place.ledger.entries(args.job, EntryKind.ACTION):
-            told = {key: entry.body.get(key) or "" for key in ("kind", "rule", "outcome", "reason")}
-            out.line("action {kind} for {rule}: {outcome} {reason}".format(**told).rstrip())
+            out.line(views.action(entry.body))
     return ISSUES if args.fail and views.has_issues(rows) else OK
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from trainwarden.cli import views
 from trainwarden.cli.commands import ISSUES, OK, place_of
 from trainwarden.cli.place import Place
 from trainwarden.cli.render import Output
@@ -13,7 +14,6 @@ from trainwarden.config import JobConfig, Problem
 from trainwarden.config import resolve as resolve_config
 from trainwarden.errors import MalformedObjectError, NotFoundError
 from trainwarden.model import Json
-from trainwarden.pipeline import verdicts
 from trainwarden.policy import run_key
 from trainwarden.store.ports import JobRecord, JobStatus, TrainingJob
 from trainwarden.store.sagemaker import SageMakerJobs
@@ -204,8 +204,12 @@ def _ledger(record: JobRecord | None) -> Iterator[Check]:
     if record is None:
         yield Check("ledger", "fail", "the ledger does not know the job", "see the checks above")
         return
-    standing = verdicts(record)
-    unseen = [verdict.rule for verdict in standing if not verdict.inspected]
+    standing = views.verdict_rows(record)
+    unseen = [
+        str(row["rule"])
+        for row in standing
+        if row["status"] == "not evaluated" and row["note"] != views.FOR_TREES
+    ]
     yield Check("ledger", "ok", f"{record.status.value}, {len(standing)} rules")
     if unseen and record.status is JobStatus.CLOSED:
         found = f"not evaluated: {', '.join(unseen)}"

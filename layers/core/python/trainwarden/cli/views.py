@@ -21,6 +21,7 @@ _BOOSTED = ("xgboost", "lightgbm")
 _OF_TREES = "XGB"  # codes of rules about boosted trees
 ILL = frozenset({"IssuesFound", "Error"})
 NOTHING = "inspected nothing: "
+FOR_TREES = f"{NOTHING}for boosted trees only"
 WORST = (Status.ERROR, Status.ISSUES_FOUND, Status.IN_PROGRESS, Status.NO_ISSUES_FOUND)
 
 
@@ -83,7 +84,7 @@ def _note(verdict: Verdict, framework: str) -> str:
     if not verdict.note.startswith(NOTHING) or not name:
         return verdict.note
     if verdict.code.startswith(_OF_TREES):
-        return verdict.note if name in _BOOSTED else f"{NOTHING}for boosted trees only"
+        return verdict.note if name in _BOOSTED else FOR_TREES
     if name not in _PAGES or verdict.rule not in registry():
         return verdict.note
     return f"{NOTHING}not in this run of {name}; docs/{_PAGES[name]}.md says what can be recorded"
@@ -107,6 +108,12 @@ def problems(record: JobRecord) -> list[str]:
     if not record.config:
         return []
     return [str(problem) for problem in JobConfig.from_json(record.config).problems]
+
+
+def action(body: Mapping[str, Json]) -> str:
+    """Say what was done, for which rule, and what became of it."""
+    why = f": {body['reason']}" if body.get("reason") else ""
+    return f"{body.get('kind')} for {body.get('rule')} {body.get('outcome')}{why}"
 
 
 def finding_rows(entries: Iterable[Entry]) -> list[dict[str, Json]]:

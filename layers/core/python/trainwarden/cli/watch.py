@@ -90,5 +90,7 @@ def sentence(event: Event) -> str:
     if kind == "finding":
         where = f" {event['tensor']}" if event["tensor"] else ""
         return f"step {event['step']} {event['rule']}{where}: {event['message']}"
+    if {"kind", "rule", "outcome"} <= event.keys():
+        return views.action(event)
     told = {key: value for key, value in event.items() if key not in {"kind", "time"} and value}
     return f"{kind}: " + ", ".join(f"{key} {value}" for key, value in told.items())
