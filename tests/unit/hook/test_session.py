@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
+import threading
 import time
 from dataclasses import dataclass
 
@@ -179,15 +179,21 @@ def test_time_does_not_follow_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_cloud_can_ask_the_loop_to_stop() -> None:
-    store, reasons = MemoryObjects(), queue.SimpleQueue[str]()
+    store = MemoryObjects()
     store.put(control_key("job"), Control(version=1, stop=True, reason="loss is NaN").to_bytes())
     session = start(store, limits=QUICK)
-    session.on_stop = reasons.put
+    asked, heard = session.stopping.ask, threading.Event()
+
+    def hear(reason: str) -> None:
+        asked(reason)
+        heard.set()
+
+    session.stopping.ask = hear  # type: ignore[method-assign]
     save(session, 0)
-    assert reasons.get(timeout=30) == "loss is NaN"
+    assert heard.wait(30)
     assert session.stop_requested
+    assert session.stopping.reason == "loss is NaN"
     session.close("finished")
-    assert reasons.empty()
 
 
 def test_closing_twice_is_closing_once() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trainwarden.hook import PytreeWatch as PytreeWatch
     from trainwarden.hook import SaveConfig as SaveConfig
     from trainwarden.hook import SaveConfigMode as SaveConfigMode
+    from trainwarden.hook import StopTraining as StopTraining
     from trainwarden.hook import XGBoostCallback as XGBoostCallback
     from trainwarden.hook import watch as watch
 
@@ -24,6 +25,7 @@ __all__ = [
     "RuleCollection",
     "SaveConfig",
     "SaveConfigMode",
+    "StopTraining",
     "XGBoostCallback",
     "__version__",
     "watch",
@@ -37,6 +39,7 @@ _LAZY = {
             "PytreeWatch",
             "SaveConfig",
             "SaveConfigMode",
+            "StopTraining",
             "XGBoostCallback",
             "watch",
         ),

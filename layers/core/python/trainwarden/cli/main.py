@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         report,
         run,
         scaffold,
+        stop,
         watch,
     )
     from trainwarden.embedded.commands import register
@@ -70,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     listed.add_argument("--rule", help="of this rule only")
     followed = _add(verbs, "watch", watch.watch, where=True, job=True)
     followed.add_argument("--interval", type=_seconds, default=2.0, help="seconds between looks")
+    ended = _add(verbs, "stop", stop.stop, where=True, job=True)
+    ended.add_argument("--reason", default="a person asked for it", help="what the job is told")
     muted = _add(verbs, "mute", mute.mute, where=True, job=True)
     muted.add_argument("rule", nargs="?", help="only this rule; without it the whole job")
     muted.add_argument("--undo", action="store_true", help="announce again")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from trainwarden.hook.save_config import SaveConfig as SaveConfig
     from trainwarden.hook.save_config import SaveConfigMode as SaveConfigMode
     from trainwarden.hook.sklearn import PartialFit as PartialFit
+    from trainwarden.hook.stopping import StopTraining as StopTraining
     from trainwarden.hook.torch import Hook as Hook
     from trainwarden.hook.torch import watch as watch
     from trainwarden.hook.xgboost import XGBoostCallback as XGBoostCallback
@@ -22,6 +23,7 @@ __all__ = [
     "PytreeWatch",
     "SaveConfig",
     "SaveConfigMode",
+    "StopTraining",
     "XGBoostCallback",
     "watch",
 ]
@@ -32,6 +34,7 @@ _HOMES = {
     "PytreeWatch": "jax",
     "SaveConfig": "save_config",
     "SaveConfigMode": "save_config",
+    "StopTraining": "stopping",
     "XGBoostCallback": "xgboost",
     "watch": "torch",
 }

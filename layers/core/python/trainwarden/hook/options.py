@@ -61,6 +61,7 @@ class Options:
         passes: Which of them.
         max_overhead: Share of the time that saved steps may take; None for no limit.
         rules: Rule configuration for the manifest.
+        stop: The loop may be ended when somebody asks for it.
         strict: Raise instead of warning, and wait for the upload when closing.
         close_timeout_s: How long ``close`` may wait for the last uploads.
         max_pending_bytes: What may wait for upload before the oldest is dropped.
@@ -76,6 +77,7 @@ class Options:
     passes: Schedule = EVERY
     max_overhead: float | None = MAX_OVERHEAD
     rules: Json = field(default_factory=dict)
+    stop: bool = False
     strict: bool = False
     close_timeout_s: float = 20.0
     max_pending_bytes: int = 64 * 1024 * 1024
@@ -98,6 +100,7 @@ class Options:
             "exclude": [pattern.pattern for pattern in self.exclude],
             "updates": self.updates,
             "evaluation": self.evaluation,
+            "stop": "allow" if self.stop else "",
         }
 
 
@@ -189,6 +192,12 @@ def _share(value: Json) -> float | None:
     return None if math.isinf(value) else float(value)
 
 
+def _stop(value: Json) -> bool:
+    if value not in {"allow", "", "never"}:
+        raise ConfigError("stop to be 'allow', or left out", repr(value))
+    return bool(value == "allow")
+
+
 def _steps(value: Json) -> frozenset[int]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigError("save_steps to be whole numbers", repr(value))
@@ -204,6 +213,7 @@ _READERS: Mapping[str, Callable[[Json], Json]] = {
     "evaluation": bool,
     "rules": _json,
     "max_overhead": _share,
+    "stop": _stop,
     "strict": bool,
     "close_timeout_s": _positive,
     "max_pending_bytes": lambda value: int(_positive(value)),

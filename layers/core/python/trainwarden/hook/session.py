@@ -26,6 +26,7 @@ from trainwarden.hook.draft import Draft
 from trainwarden.hook.options import Options
 from trainwarden.hook.rows import Rows
 from trainwarden.hook.saying import logger, say
+from trainwarden.hook.stopping import Stopping
 from trainwarden.hook.uploader import Limits, Uploader
 from trainwarden.model import TRAIN, Collection, Json, Mode, Observation, TensorInfo
 from trainwarden.stats.catalog import WIDTH
@@ -90,8 +91,7 @@ class Session:
     ) -> None:
         self.options, self.place = options, place
         self.active = True
-        self.stop_requested = False
-        self.on_stop: Callable[[str], None] | None = None
+        self.stopping = Stopping(allowed=options.stop, alone=place.world_size <= 1)
         self._adapter: Callable[[], Adapter | None] = lambda: None
         self._lost: TrainwardenError | None = None  # why the upload gave up, until it is acted on
         self._told = False  # that it did
@@ -137,6 +137,11 @@ class Session:
         """
         self._adapter = weakref.ref(adapter)
         weakref.finalize(adapter, self._orphaned, leftovers).atexit = False
+
+    @property
+    def stop_requested(self) -> bool:
+        """True once somebody asks for the end of the run."""
+        return self.stopping.reason is not None
 
     # ---- what the adapter builds ----------------------------------------------------------
 
@@ -272,11 +277,8 @@ class Session:
 
     def _control(self, control: Control) -> None:
         """Act on the cloud's advice; in the background thread."""
-        if control.stop and not self.stop_requested:
-            self.stop_requested = True
-            self.say(f"the loop is asked to end after a checkpoint: {control.reason}")
-            if self.on_stop is not None:
-                self._guard(self.on_stop, control.reason)
+        if control.stop:
+            self.stopping.ask(control.reason)
 
     # ---- the way out ----------------------------------------------------------------------
 

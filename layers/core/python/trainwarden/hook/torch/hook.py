@@ -179,7 +179,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     activation_modules: str | None = None,
     evaluation: bool | None = None,
     rules: Json = None,
-    on_stop: Callable[[str], None] | None = None,
+    on_stop: Callable[[str], object] | None = None,
+    stop: str | None = None,
     strict: bool = False,
     close_timeout_s: float | None = None,
     max_pending_bytes: int | None = None,
@@ -215,7 +216,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
             modules that are activation functions.
         evaluation: Save each evaluation pass; True.
         rules: Rules for this job, as in docs/job-configuration.md.
-        on_stop: Called with the reason, from another thread, when the cloud asks to stop.
+        on_stop: Called with the reason, after a step, when somebody asks the run to stop.
+        stop: ``allow`` to end the loop then, by StopTraining; else ``stop_requested`` is all.
         strict: Raise on trouble and wait for uploads at the end.
         close_timeout_s: Longest wait for the last uploads at the end; 20.
         max_pending_bytes: What may wait for upload in memory; 64 MiB.
@@ -236,6 +238,7 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         "activation_modules": activation_modules,
         "evaluation": evaluation,
         "rules": rules,
+        "stop": stop,
         "strict": strict,
         "close_timeout_s": close_timeout_s,
         "max_pending_bytes": max_pending_bytes,
@@ -254,7 +257,7 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
             limits=_limits,
         )
         steps = Steps(session, _roots(model), _optimizers(optimizer), loss_fn)
-        session.on_stop = on_stop
+        session.stopping.on_stop = on_stop
         session.connect(steps, steps.leftovers())
         EXITS.follow(session)
         session.guarded(steps.attach)

@@ -283,6 +283,9 @@ class Steps:
         self.drafts.complete()
         self.phase.step += 1
         self._open()
+        stopping = self._session.stopping
+        if stopping.reason is not None:
+            stopping.act(self._session.close)
 
     def _skipped(self, optimizer: Optimizer) -> None:
         """GradScaler did not step the optimizer; the loop went on all the same."""

@@ -1,0 +1,96 @@
+"""Real loops that are asked to stop: they end after a whole step and a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import trainwarden
+from tests.training.loops import digits, mlp
+from tests.unit.hook.recording import QUICK, read
+from trainwarden.cli.main import main
+from trainwarden.cli.stop import asked
+from trainwarden.store.folder import FolderObjects
+from trainwarden.store.memory import MemoryObjects
+from trainwarden.wire.control import Control
+from trainwarden.wire.keys import control_key
+
+X, Y = digits(16)
+
+
+def train(store: MemoryObjects, checkpoint: Path, stop: str | None) -> tuple[int, int]:
+    """Train until asked to stop, at step 10; returns steps made, and when the checkpoint was."""
+    model, loss_fn = mlp(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    saved: list[int] = []
+
+    def on_stop(reason: str) -> None:
+        assert reason == "enough"
+        saved.append(hook.step)
+        torch.save(model.state_dict(), checkpoint)
+
+    hook = trainwarden.watch(
+        model, optimizer, loss_fn, job="job", on_stop=on_stop, strict=True, _store=store,
+        _limits=QUICK, stop=stop,
+    )  # fmt: skip
+    made = 0
+    try:
+        for made in range(1, 21):
+            if made == 10:
+                assert hook._session is not None
+                hook._session.stopping.ask("enough")  # as the background does, when it hears of it
+            optimizer.zero_grad()
+            loss_fn(model(X), Y).backward()
+            optimizer.step()
+    finally:
+        hook.close()
+    assert torch.equal(torch.load(checkpoint)["0.weight"], model.state_dict()["0.weight"])
+    return made, saved[0]
+
+
+def test_a_loop_that_may_be_stopped_ends_after_its_step(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    with pytest.raises(trainwarden.StopTraining, match="enough"):
+        train(store, tmp_path / "checkpoint.pt", "allow")
+    found = read(store)
+    assert found.steps == list(range(10))
+    assert found.end is not None
+    assert found.end.reason == "stopped"
+    assert found.manifest.capture["stop"] == "allow"
+
+
+def test_one_that_may_not_goes_on_and_is_told(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    with pytest.raises(AssertionError):
+        train(store, tmp_path / "checkpoint.pt", None)  # trained on: not the checkpoint's weights
+    found = read(store)
+    assert found.steps == [*range(10), 10]
+    assert found.end is not None
+    assert found.end.reason == "finished"
+
+
+def test_a_person_asks_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with trainwarden.watch(model, optimizer, job="job", out=tmp_path, strict=True):
+        model(X).sum().backward()
+        optimizer.step()
+    assert main(["stop", "job", "--at", str(tmp_path), "--reason", "too slow"]) == 0
+    body = FolderObjects(tmp_path).get(control_key("job"), max_bytes=10_000)
+    assert Control.from_bytes(body or b"") == Control(1, stop=True, reason="too slow")
+    assert main(["stop", "nobody", "--at", str(tmp_path)]) == 2
+    assert "job is asked to stop" in capsys.readouterr().out
+
+
+def test_a_control_document_is_replaced_whatever_lies_there() -> None:
+    store = MemoryObjects()
+    assert asked(store, "job", "a").version == 1
+    store.put(control_key("job"), Control(7, capture={"save_interval": 1}).to_bytes())
+    assert asked(store, "job", "a") == Control(8, True, "a", {"save_interval": 1})
+    store.put(control_key("job"), b"nonsense")
+    assert asked(store, "job", "a").version == 1
