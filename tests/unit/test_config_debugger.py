@@ -138,7 +138,7 @@ def test_a_debugger_rule_that_is_not_there_is_said_to_be_skipped(
     assert problem.expected == "a rule that trainwarden has (skipped)"
 
 
-def test_a_custom_rule_is_skipped_and_named() -> None:
+def test_a_custom_rule_that_is_not_deployed_is_skipped_and_named() -> None:
     custom = rule(
         "mine", source_s3_uri="s3://b/rule.py", rule_to_invoke="MyVanishing", threshold="1"
     )

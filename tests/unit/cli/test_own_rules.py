@@ -98,6 +98,7 @@ def test_replay_sets_their_parameters(
     ("text", "said"),
     [
         ("raise RuntimeError('no')", "RuntimeError: no"),
+        ("from smdebug.rules.rule import Rule", "write trainwarden.smdebug for smdebug"),
         ("x = 1", "no rule lies in"),
         (OURS.replace("LateStep", "Overfit"), "a rule name of its own"),
         (OURS.replace("USR901", "LOS002"), "a rule code of its own"),

@@ -60,5 +60,15 @@ def test_tags_name_custom_rules_and_misspelt_ones_get_the_nearest() -> None:
     Engine(found.rules)
 
 
+def test_rule_configurations_of_sagemaker_name_custom_rules_too() -> None:
+    said = {"rule_to_invoke": "HighLoss", "source_s3_uri": "s3://b/high_loss.py", "limit": "3"}
+    found = config.resolve(
+        tags={}, debug_rules=[{"RuleConfigurationName": "mine", "RuleParameters": said}]
+    )
+    (spec,) = found.rules
+    assert (spec.key, spec.name, found.problems) == ("mine", "HighLoss", ())
+    assert build(spec.name, spec.parameters) == build("HighLoss", {"limit": 3.0})
+
+
 def test_they_run_by_themselves_if_they_say_so() -> None:
     assert {*RULES} <= {*names()}

@@ -69,7 +69,7 @@ def verdicts(args: argparse.Namespace, out: Output) -> int:
         out.document({**views.job_row(record), "verdicts": rows, "problems": problems})
     else:
         tell_problems(record, out)
-        groups.tell(rows, out, "no rule has judged this job yet")
+        groups.tell(rows, out, f"no rule has judged it yet: trainwarden watch {record.job}")
         for entry in place.ledger.entries(args.job, EntryKind.ACTION):
             out.line(views.action(entry.body))
     return ISSUES if args.fail and views.has_issues(rows) else OK

@@ -70,7 +70,10 @@ def _classes(file: Path) -> Iterator[Any]:
         module = importlib.import_module(f"{PACKAGE}.{file.stem}")
     except Exception as error:  # the user's module may raise anything while it is imported
         found = f"{file.name}: {type(error).__name__}: {error}"
-        raise BadInputError("a module of rules that can be imported", found) from error
+        remedy = ""
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("smdebug"):
+            remedy = "write trainwarden.smdebug for smdebug"
+        raise BadInputError("a module of rules that can be imported", found, remedy) from error
     theirs = getattr(sys.modules.get(SMDEBUG), "Rule", Rule)
     for value in vars(module).values():
         own = inspect.isclass(value) and value.__module__ == module.__name__

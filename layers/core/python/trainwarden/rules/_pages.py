@@ -58,7 +58,7 @@ def _profiles(name: str) -> list[str]:
     by_itself = name in names(DEFAULT)
     asked = " Runs only when it is asked for."
     if meta.sagemaker is None:
-        told = "SageMaker Debugger has no such rule: there is only the profile `default`."
+        told = "Not built into SageMaker Debugger: there is only the profile `default`."
         return [told + ("" if by_itself else asked)]
     runs = [f"`{p}`" for p in (DEFAULT, SAGEMAKER) if name in names(p)]
     told = f"Run by {' and '.join(runs)}." if runs else asked.strip()
