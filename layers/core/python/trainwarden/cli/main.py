@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from trainwarden.cli.render import Output
     except ModuleNotFoundError as exc:
-        sys.stderr.write(f"{exc}: the command line needs `pip install 'trainwarden[cli]'`\n")
+        sys.stderr.write(f"{exc}: the command line needs the extra, trainwarden[cli]\n")
         return USAGE
     args = _parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
