@@ -61,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     from trainwarden.embedded.commands import register
 
-    parser = argparse.ArgumentParser(prog="trainwarden", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="trainwarden",
+        description="Find out early that a training run has gone wrong, where and since when.",
+    )
     parser.add_argument("--version", action="version", version=_versions())
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add(verbs, "jobs", commands.jobs, where=True)
