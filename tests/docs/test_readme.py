@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import torch
@@ -77,6 +78,30 @@ def test_every_page_that_the_documentation_links_to_exists() -> None:
         if not (page.parent / target).exists()
     ]
     assert missing == []
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in found}
+
+
+def test_every_heading_that_the_documentation_links_to_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    missing = [
+        f"{page.relative_to(ROOT)}: {target}#{anchor}"
+        for page in pages
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text("utf-8"))
+        if anchor not in headings(page.parent / target if target else page)
+    ]
+    assert missing == []
+
+
+def test_every_extra_that_the_readme_names_exists() -> None:
+    (listed,) = re.findall(r"^Extras: (.*?)\. ", README, re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"`(\w+)`", listed)) - {"trainwarden"}
+    assert {"cli", "torch", "embedded"} <= named
+    assert named <= set(metadata("trainwarden").get_all("Provides-Extra") or ())
 
 
 def test_the_one_line_of_the_readme_watches_a_model(tmp_path: Path) -> None:

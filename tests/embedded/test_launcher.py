@@ -5,14 +5,15 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from tests.embedded.conftest import alive, until
-from trainwarden.embedded import jobs, launcher
+from trainwarden.embedded import extensions, jobs, launcher
 from trainwarden.embedded.launcher import Options, Server
-from trainwarden.errors import BadInputError, NotFoundError
+from trainwarden.errors import BadInputError, ConfigError, NotFoundError
 
 SCRIPT = """
 import os, signal, subprocess, sys
@@ -37,6 +38,18 @@ def running_job(server: Server, folder: Path) -> list[int]:
     log = server.state / "jobs" / "long" / "job.log"
     until(lambda: log.is_file() and "end" in log.read_text())
     return [int(word) for word in log.read_text().split()[1:3]]
+
+
+def test_without_its_emulator_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(extensions, "version", none)
+    with pytest.raises(ConfigError, match=r"ministack .*, found none; .*trainwarden\[embedded\]"):
+        launcher.up(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_listens_on_the_loopback_address_only(folder: Path) -> None:

@@ -15,7 +15,14 @@ from tests.training.loops import record
 from tests.unit.hook.recording import Recording
 from trainwarden.hook import Hook
 from trainwarden.model import Collection, Mode
-from trainwarden.stats.features import Features, Held, duplicated, output_facts, spread_over
+from trainwarden.stats.features import (
+    MAX_COMPARED,
+    Features,
+    Held,
+    duplicated,
+    output_facts,
+    spread_over,
+)
 from trainwarden.stats.spread import FeatureSpread, Spread
 
 RNG = np.random.default_rng(0)
@@ -166,6 +173,15 @@ def test_many_constant_features_cost_little_to_compare() -> None:
     assert found["duplicated_features"] == 1.0
 
 
+@pytest.mark.parametrize("group", [2, 3, 100, 1000])
+def test_of_many_groups_of_copies_some_are_followed(group: int) -> None:
+    features = Features(3000)
+    rows = np.repeat(RNG.normal(size=(8, 3000 // group)), group, axis=1)
+    found = features.add(rows, samples=8, size=8)
+    assert features.add(rows, samples=8, size=8) == found | {"seen": 16.0}
+    assert 100 <= found["duplicated_features"] < MAX_COMPARED
+
+
 def test_copies_of_samples_are_counted() -> None:
     rows = RNG.normal(size=(10, 3))
     assert duplicated(rows) == 0.0
@@ -283,6 +299,18 @@ def test_features_that_are_constant_are_not_held_against_anything() -> None:
     assert found["wider"] == pytest.approx(1.0)
     assert found["apart"] == pytest.approx(abs(rows[:, 1].mean()) / rows[:, 1].std() / 2)
     assert "apart" not in Held(training).add(np.ones((4, 3)), samples=4)
+
+
+def test_rare_features_are_not_held_against_anything() -> None:
+    training, rows = Features(3), np.ones((1000, 3))
+    rows[:, 0] = RNG.normal(size=1000)
+    rows[0, 1], rows[:500, 2] = 0.0, 0.0
+    training.add(rows, samples=1000, size=1000)
+    now = rows.copy()
+    now[:400, 1], now[:, 2] = 0.0, now[::-1, 2]
+    found = Held(training).add(now, samples=1000)
+    assert found["apart"] == pytest.approx(0.0)
+    assert found["wider"] == pytest.approx(1.0)
 
 
 def test_evaluation_before_training_is_held_against_nothing() -> None:

@@ -75,6 +75,7 @@ def test_cross_entropy_of_logits() -> None:
         "weighted": 0.0,
         "smoothing": 0.0,
         "reduction_sum": 0.0,
+        "unreduced": 0.0,
     }
     assert {name.removeprefix("cross_entropy."): v for name, v in found.items()} == pytest.approx(
         expected, rel=1e-9

@@ -246,15 +246,20 @@ def test_no_embedded_aws_says_how_to_start_one(
     assert "trainwarden local up" in err
 
 
-def test_no_region_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_no_region_says_so_and_where_runs_of_this_folder_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     code, _, err = run(capsys, "jobs", "--at", "aws")
     assert code == 2
     assert "--region" in err
+    assert "runs recorded here" not in err
+    (tmp_path / LOCAL_OUT).mkdir(parents=True)
+    _, _, err = run(capsys, "jobs", "--at", "aws")
+    assert f"for runs recorded here: --at {LOCAL_OUT}" in err
 
 
 def test_help_and_version_come_from_the_installed_command() -> None:
@@ -266,6 +271,14 @@ def test_help_and_version_come_from_the_installed_command() -> None:
     )
     assert done.stdout.startswith("trainwarden ")
     assert "wire 1" in done.stdout
+
+
+def test_help_speaks_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert "``" not in said
+    assert "a training run has gone wrong" in said
 
 
 def test_check_ends_with_how_many_runs_have_issues(

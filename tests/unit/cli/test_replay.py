@@ -81,9 +81,20 @@ def test_a_setting_alone_tunes_the_defaults(runs: Path, capsys: pytest.CaptureFi
 
 
 def test_sagemakers_meaning(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = documents(capsys, str(runs), "--profile", "sagemaker")
+    found = documents(capsys, str(runs), "--rules-profile", "sagemaker")
     assert set(found) == {"healthy", "sick"}
     assert not found["sick"]["problems"]
+    usual, theirs = documents(capsys, str(runs))["healthy"], found["healthy"]
+    fired = [{one["rule"] for one in run["fired"]} for run in (usual, theirs)]
+    assert fired[0] == set()
+    assert "ClassImbalance" in fired[1]  # SageMaker's looks at single batches of 64
+
+
+def test_an_aws_profile_is_no_profile_of_rules(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = documents(capsys, str(runs), "--job", "healthy", "--profile", "sagemaker")
+    assert found["healthy"]["fired"] == []
 
 
 def test_rules_from_a_file_and_a_comparison_with_the_defaults(

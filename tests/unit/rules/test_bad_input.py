@@ -194,6 +194,8 @@ def validated(
         pytest.param(validated(apart=78.0, wider=96.0, seen=30.0), [], id="few-samples"),
         pytest.param(validated(1.2, apart=78.0, wider=96.0), [], id="validation-does-not-mind"),
         pytest.param(validated(apart=0.3, wider=0.7), [], id="training-is-augmented"),
+        pytest.param(validated(apart=0.05, wider=0.5), [], id="noise-is-added-in-training"),
+        pytest.param(validated(apart=0.2, wider=0.004), [15], id="divided-by-255-twice"),
         pytest.param(validated(apart=NAN, wider=NAN), [], id="unknown"),
         pytest.param(validated(), [], id="not-told"),
         pytest.param(validated(NAN, apart=78.0, wider=96.0), [], id="the-loss-is-not-finite"),

@@ -238,14 +238,15 @@ def test_a_rare_number_need_not_be_in_every_batch() -> None:
 
 def mixed(
     *, again: float = 50.0, share: float = 0.75, chance: float = 0.75, loss: float = 1.38,
-    saves: int = 20, **scalars: Mapping[str, float],
+    saves: int = 20, unreduced: float = 0.0, **scalars: Mapping[str, float],
 ) -> list[Observation]:  # fmt: skip
     """Every fifth step of a run in which ``again`` samples come again at each."""
     facts = {"label/0.relabelled": share, "label/0.by_chance": chance}
     run = []
     for i in range(saves):
         batch = {**facts, "label/0.repeated": again * i} if i else {"label/0.repeated": 0.0}
-        all_facts = {**told(accuracy=0.25, classes=4.0), "batch": batch, **scalars}
+        facts_of_loss = told(accuracy=0.25, classes=4.0, unreduced=unreduced)
+        all_facts = {**facts_of_loss, "batch": batch, **scalars}
         four = {"label/0": dict.fromkeys(range(4), 16)}
         run.append(Script().step(5 * i, loss=loss, labels=four, scalars=all_facts))
     return run
@@ -269,6 +270,7 @@ def test_labels_that_do_not_stay_with_their_samples() -> None:
         pytest.param({"share": 0.02, "chance": 0.02}, id="nearly-all-labels-are-alike"),
         pytest.param({"optimizer": {"lr_0": 0.1, "1.lr_0": 0.1}}, id="adversaries"),
         pytest.param({"saves": 10}, id="too-short"),
+        pytest.param({"unreduced": 1.0}, id="actions-and-rewards"),
     ],
 )
 def test_labels_that_are_not_mixed(change: Any) -> None:

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from trainwarden.cli.render import Output
     except ModuleNotFoundError as exc:
-        sys.stderr.write(f"{exc}: the command line needs `pip install 'trainwarden[cli]'`\n")
+        sys.stderr.write(f"{exc}: the command line needs the extra, trainwarden[cli]\n")
         return USAGE
     args = _parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -61,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     from trainwarden.embedded.commands import register
 
-    parser = argparse.ArgumentParser(prog="trainwarden", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="trainwarden",
+        description="Find out early that a training run has gone wrong, where and since when.",
+    )
     parser.add_argument("--version", action="version", version=_versions())
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add(verbs, "jobs", commands.jobs, where=True)

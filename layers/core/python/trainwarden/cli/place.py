@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainwarden.embedded import launcher
 from trainwarden.embedded.settings import KEY
 from trainwarden.errors import BadInputError, NotFoundError
+from trainwarden.hook.config import LOCAL_OUT
 from trainwarden.pipeline import judge_all
 from trainwarden.store.folder import FolderObjects
 from trainwarden.store.memory import MemoryLedger
@@ -82,8 +83,12 @@ def resolve(at: str | None, *, stack: str | None, region: str | None, profile: s
     if endpoint is not None:
         return _deployed(session, endpoint, stack, f"the embedded AWS at {endpoint}", "--at local")
     if session.region_name is None:
-        raise NotFoundError("no AWS region is set: pass --region, or set AWS_REGION")
+        raise NotFoundError(f"no AWS region is set: pass --region, or set AWS_REGION{_or_here()}")
     return _deployed(session, None, stack, f"AWS {session.region_name}", "--at aws")
+
+
+def _or_here() -> str:
+    return f"; for runs recorded here: --at {LOCAL_OUT}" if Path(LOCAL_OUT).is_dir() else ""
 
 
 def _usual() -> str:
@@ -171,7 +176,7 @@ def stack_outputs(
             raise NotFoundError(f"cannot look at {title}: {exc}") from exc
         raise NotFoundError(
             f"no stack named {stack} on {title}: deploy it first "
-            "(`cdk deploy`, or `trainwarden local deploy`), or name yours with --stack"
+            "(`npx aws-cdk@2 deploy`, or `trainwarden local deploy`), or name yours with --stack"
         ) from exc
     except BotoCoreError as exc:
         raise NotFoundError(f"cannot look at {title}: {exc}") from exc

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainwarden.embedded import extensions
 from trainwarden.embedded.clients import ISOLATION, client
 from trainwarden.embedded.server import EXIT_BUSY, EXIT_PORT, LOCK, PLACE, lock
 from trainwarden.embedded.settings import KEY
@@ -133,9 +134,10 @@ def up(folder: Path, options: Options | None = None) -> Server:
     """Start a server for a folder and wait until it answers.
 
     Raises:
-        BadInputError: one runs already, or the port is taken.
+        BadInputError: one runs already, the port is taken, or what it needs is not installed.
         RetryableError: it did not come up in time, or ended at once.
     """
+    extensions.check()
     options = options or Options()
     state = state_folder(folder)
     state.mkdir(parents=True, exist_ok=True)

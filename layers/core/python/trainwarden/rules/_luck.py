@@ -20,12 +20,15 @@ def gain(obs: Observation, accuracy: float) -> list[float]:
     """
     name, counts = next(iter(_batch.labels(obs).items()))
     n = sum(counts.values())
-    guessed = _batch.beside(obs, name, _batch.PREDICTED) or {
-        max(counts, key=lambda c: counts[c]): n
-    }
+    guessed = _batch.beside(obs, name, _batch.PREDICTED) or {}
+    if not any(guessed.values()):
+        guessed = {max(counts, key=lambda label: counts[label]): n}
     judged = sum(guessed.values())
     expected = sum(m * guessed.get(label, 0) for label, m in counts.items()) / (n * judged)
-    return [round(accuracy - expected, 4), round(math.sqrt(expected * (1 - expected) / judged), 4)]
+    return [
+        round(accuracy - expected, 4),
+        round(math.sqrt(max(expected * (1 - expected), 0.0) / judged), 4),
+    ]
 
 
 def mere_luck(gains: Sequence[Sequence[float]]) -> bool:

@@ -42,6 +42,8 @@ def relabelled(seen: Json, train: Json, obs: Observation, repeats: int) -> Findi
     chance, level = fact(facts, "by_chance"), _level(train)
     if not (again >= repeats and chance >= _VARIED and share >= _AT_RANDOM * chance):
         return None
+    if any(fact(one, "unreduced") > 0 for one in _batch.objectives(obs).values()):
+        return None  # labels may be actions, drawn anew, whose losses are weighted by rewards
     since, learned = seen
     guessing = level >= _GUESS * _entropy(chance)
     if learned or not guessing or obs.step - since < _STEPS or several_optimizers(obs):

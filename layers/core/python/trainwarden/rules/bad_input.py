@@ -14,9 +14,10 @@ what the labels are about, cannot be learned from: only how often each label is 
   many and their loss is above 1.5 times the training loss, which has halved: a loader that always
   gives the same batch. Training on the whole data set in each step is no such case;
 * ``validation_differs``: at ``passes`` validation passes in a row the inputs, of 64 samples at
-  least, lie more than 1 standard deviation from those of training, or vary 1.8 times as much or as
-  little (mean over the features; unit: those of training), and the validation loss is above 1.5
-  times the training loss: another transform, or one that was forgotten;
+  least, lie more than 1 standard deviation from those of training, or vary 1.8 times as much, or a
+  tenth as much, or 1.8 times as little and lie 0.25 standard deviations away, as noise that is
+  added in training alone does not (means over features; unit: those of training), and the
+  validation loss is above 1.5 times the training loss: another transform, or one forgotten;
 * ``constant_features``, ``duplicated_features``, ``correlated_features`` (|r| > 0.999; info): of a
   table of 4 to 256 columns and 20 samples a column, 1,000 at least, over half never change or equal
   another column, or two are one, and the loss has not fallen by ``learning``;
@@ -61,6 +62,7 @@ from trainwarden.rules._batch import Facts, fact
 from trainwarden.rules._columns import useless_columns
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import clean
+from trainwarden.rules._validation_inputs import WORSE, differs, other
 from trainwarden.stats.catalog import INDEX
 
 _FINGERPRINT = [INDEX["fp_xor"], INDEX["fp_sum"]]
@@ -68,9 +70,8 @@ _NONFINITE = [INDEX["n_nan"], INDEX["n_pinf"], INDEX["n_ninf"]]
 _ZERO = INDEX["n_zero"]
 _ORDER, _DATA = "order@", "order@data/"  # of the first tensors that were not finite
 _ALIKE = 0.95  # share of samples that equal another
-_SMALL_BATCH, _MORE, _WORSE, _HALVED = 64, 2.0, 1.5, 0.5
+_SMALL_BATCH, _MORE, _HALVED = 64, 2.0, 0.5
 _SURE_SAVES = 8  # saved steps with the same batch
-_APART, _WIDER, _FEWEST = 1.0, 1.8, 64  # std of training; factor; samples of a pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ class BadInput(CheckedRule[Json]):
     def _validated(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         if _progress.main_loss(obs) is None:
             return state, ()
-        state = {**state, "apart": _longer(state["apart"], obs.step, on=_other(obs))}
+        state = {**state, "apart": _longer(state["apart"], obs.step, on=other(obs))}
         state, found = _told(state, self._differs(state, obs))
         if "constant_input" in state["told"]:
             return state, found
@@ -144,19 +145,8 @@ class BadInput(CheckedRule[Json]):
         since, passes = state["apart"]
         if "validation_differs" in state["told"] or passes < self.passes:
             return None
-        _, value = _progress.main_loss(obs) or ("", math.nan)
         last = state["loss"]["last"][-1:]
-        if not last or not value > max(_WORSE * last[0], last[0]):
-            return None
-        facts = _batch.inputs(obs)["input/0"]
-        apart, wider = fact(facts, "apart"), fact(facts, "wider")
-        message = (
-            f"the inputs of validation lie {apart:.3g} standard deviations from those of training "
-            f"and vary {wider:.3g} times as much, and its loss of {value:.4g} is far above the "
-            f"training loss of {last[0]:.4g}"
-        )
-        evidence = {"kind": "validation_differs", "wider": wider, "samples": fact(facts, "seen")}
-        return Finding(obs.step, "input/0", apart, _APART, message, since, evidence)
+        return differs(obs, last[0], since) if last else None
 
     def _followed(self, state: Json, obs: Observation, row: int) -> Json:
         facts = _batch.inputs(obs).get("input/0", {})
@@ -219,7 +209,7 @@ class BadInput(CheckedRule[Json]):
         size = max((sum(c.values()) for c in _batch.labels(obs).values()), default=0)
         trained = state["labels"][1] if state["labels"] else math.inf
         last = state["loss"]["last"][-1:]
-        if size < _MORE * trained or not last or loss[1] < _WORSE * last[0]:
+        if size < _MORE * trained or not last or loss[1] < WORSE * last[0]:
             return None
         if not _progress.fall(state["loss"]) > _HALVED:
             return None
@@ -244,15 +234,6 @@ def _told(state: Json, finding: Finding | None) -> tuple[Json, Sequence[Finding]
     kind = finding.evidence["kind"]
     word = "columns" if kind.endswith(("features", "copies")) else kind
     return {**state, "told": [*state["told"], word]}, (finding,)
-
-
-def _other(obs: Observation) -> bool:
-    """Say whether the inputs of a validation pass are not like those of training."""
-    facts = _batch.inputs(obs).get("input/0", {})
-    if not fact(facts, "seen") >= _FEWEST:
-        return False
-    wider = fact(facts, "wider")
-    return fact(facts, "apart") > _APART or wider > _WIDER or wider < 1 / _WIDER
 
 
 def _print(obs: Observation, row: int) -> str:

@@ -18,7 +18,8 @@ outputs without end; labels that do not belong to their inputs can only be learn
   bit by bit the same) at least 0.95 of the share had another label than before that differs by
   chance, for 50 steps or more, and the median of the last five losses was never below 0.9 of the
   entropy of their labels, and is not below 0.95 of it: labels are mixed anew in each batch or epoch
-  (that entropy is taken as the least that such labels can have, -ln of the share of equal pairs);
+  (that entropy is taken as the least that such labels can have, -ln of the share of equal pairs).
+  Not judged: losses that the loop weights itself (reduction="none"), as of actions and rewards;
 * ``random_labels``: the training accuracy is 0.6 at least, and 0.3 above the share of the most
   frequent class of its own batch, while no validation pass, ``passes`` or more, was ever better
   than its most frequent class and luck, and the last five were on average not by two standard

@@ -126,6 +126,7 @@ OBJECTIVE = Section(
         Fact("weighted", "1", "1 with `weight` or `pos_weight`"),
         Fact("smoothing", "1", "`label_smoothing`"),
         Fact("reduction_sum", "1", "1 if losses are added up, not averaged"),
+        Fact("unreduced", "1", "1 if each keeps its own, for the loop to weight"),
     ),
 )
 BATCH = Section(
@@ -178,7 +179,8 @@ BATCH = Section(
             "apart",
             "1",
             "of an evaluation pass: mean over features of |mean - mean in training so far| / "
-            "standard deviation in training",
+            "standard deviation in training; without features whose ends there lie more than 10 "
+            "standard deviations apart",
         ),
         Fact("wider", "1", "of one: geometric mean of its features' std / std in training"),
         Fact("repeated", "samples", "of labels: whose very input was seen before, so far"),

@@ -6,6 +6,7 @@ Memory is bounded: so many features, and among few of them all pairs.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ MAX_PAIRED = 64  # of which all pairs are compared
 FIRST_SAMPLES = 256  # that later batches are held against
 MAX_COMPARED = 256  # features that may be copies of each other
 _DENSE, _THINNED = 16, 4  # batches whose pairs all count; later one in so many
+_RARE = 10.0  # standard deviations between the ends of a feature that is nearly always the same
 _FEW = 32  # rows from which on a correlation says anything
 
 
@@ -99,12 +101,7 @@ class Features:
             for feature in group:
                 split.setdefault(rows[:, feature].tobytes(), []).append(feature)
             found.extend(one for one in split.values() if len(one) > 1)
-        while sum(map(len, found)) > MAX_COMPARED:
-            largest = max(found, key=len)
-            del largest[MAX_COMPARED // 2 :]
-            if len(found) > MAX_COMPARED // 2:
-                found = found[: MAX_COMPARED // 2]
-        self._alike = found
+        self._alike = _bounded(found)
 
     def _copies(self, constant: npt.NDArray[np.bool_]) -> int:
         """Count features that equal one before them and do vary."""
@@ -127,6 +124,17 @@ class Features:
         return {"shift": float(apart.mean())} if apart.size else {}
 
 
+def _bounded(groups: Sequence[list[int]]) -> list[list[int]]:
+    """Return the first groups of two or more, ``MAX_COMPARED`` features in all, half in one."""
+    kept, room = [], MAX_COMPARED
+    for group in groups:
+        part = group[: min(room, MAX_COMPARED // 2)]
+        if len(part) > 1:
+            kept.append(part)
+            room -= len(part)
+    return kept
+
+
 class Held:
     """Inputs of an evaluation pass, held against those of training.
 
@@ -143,7 +151,8 @@ class Held:
 
         ``apart``: mean over features of |mean - mean in training| / std in training.
         ``wider``: geometric mean over features of std / std in training. Features that are constant
-        in training, or here, are left out; without any other there are no such facts.
+        in training, or here, are left out; without any other there are no such facts. So are those
+        whose ends in training lie far apart: some of a few samples have them, or none.
 
         Args:
             rows: (R, K) float64, the features that training kept.
@@ -155,8 +164,9 @@ class Held:
         facts = {"seen": float(self._seen)}
         facts |= {name: whole[name] for name in ("mean", "std") if name in whole}
         with np.errstate(all="ignore"):
-            before, now = self._training.spread.std, self._spread.std
-            apart = np.abs(self._spread.mean - self._training.spread.mean) / before
+            known, now = self._training.spread, self._spread.std
+            before = np.where(known.high - known.low <= _RARE * known.std, known.std, np.nan)
+            apart = np.abs(self._spread.mean - known.mean) / before
             wider = np.log(now / before)
         apart, wider = apart[np.isfinite(apart)], wider[np.isfinite(wider)]
         if apart.size and wider.size:

@@ -164,6 +164,7 @@ def _constants(
         "weighted": float(any(isinstance(weight, torch.Tensor) for weight in weights)),
         "smoothing": float(smoothing) if isinstance(smoothing, int | float) else 0.0,
         "reduction_sum": float(arguments.get("reduction") == "sum"),
+        "unreduced": float(arguments.get("reduction") == "none"),
     }
     if target is not None:
         found["target_size"] = float(target.numel())
