@@ -90,6 +90,11 @@ def all_accepted(stack: Stack) -> Iterator[Accepted]:
             WILDCARD.format(f"{bucket}/jobs/*"),
             "It reads what jobs wrote, and job names are not known beforehand.",
         )
+    yield Accepted(
+        "Stop/Handler/Role",
+        WILDCARD.format(f"{bucket}/jobs/*/control.json"),
+        "It asks loops outside SageMaker to end, and job names are not known beforehand.",
+    )
     for path in READERS:
         yield Accepted(
             f"{path}/Handler/Role",

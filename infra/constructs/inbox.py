@@ -57,6 +57,15 @@ class Inbox(Construct):
         )
         role.add_to_principal_policy(list_jobs(self.bucket))
 
+    def grant_control(self, role: iam.IRole) -> None:
+        """Allow to write control documents, through which training loops are asked to stop."""
+        role.add_to_principal_policy(
+            iam.PolicyStatement(
+                actions=["s3:PutObject"],
+                resources=[self.bucket.arn_for_objects(f"{PREFIX}*/control.json")],
+            )
+        )
+
     def _queue(self, alarms: Alarms, visibility_timeout: Duration) -> sqs.Queue:
         queue = sqs.Queue(
             self,

@@ -1,4 +1,4 @@
-"""Stopping a job: authorize, stop, confirm, record; never a job without the tag.
+"""Stopping a job: authorize, stop, confirm, record; never a job that is not marked.
 
 The tag is asked for twice: by the policy engine in the function, and by an explicit Deny in the
 role that stops, which no bug of ours can talk its way around.
@@ -53,6 +53,7 @@ class Stop(Construct):
         judging.grant_fold(made.role)
         judging.grant_look(made.role)
         judging.ledger.grant_entries(made.role)
+        judging.inbox.grant_control(made.role)
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
         self.role.add_to_principal_policy(never_without_the_tag(platform.config))
         self.machine = self._machine(platform.config)

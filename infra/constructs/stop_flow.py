@@ -1,9 +1,10 @@
 """The states of stopping a job: authorize, stop, confirm, record.
 
 Authorize ─▶ allowed? ─yes─▶ StopTrainingJob ─▶ Describe ─▶ ending? ─yes─▶ Stopping ─┐
-                │no                                ▲           │not yet              ├─▶ Record
-                ▼                                  └── Wait ◀──┤                     │
-             Refused ──────────────────────────────────────────┼─────────────────────┤
+              │    │no                             ▲           │not yet              ├─▶ Record
+    (outside  │    ▼                               └── Wait ◀──┤                     │
+   SageMaker) │ Refused ───────────────────────────────────────┼─────────────────────┤
+              └─▶ Ask ─────────────────────────────────────────┼─────────────────────┤
                                     (after six looks) NotStopped ◀ any error ────────┘
 """
 
@@ -80,7 +81,12 @@ class StopFlow(Construct):
         may = "{% $decision.allowed = true and $decision.dry_run = false %}"
         kind = "$decision.allowed and $decision.dry_run ? 'dry_run' : 'refused'"
         refused = self._outcome("Refused", f"{{% {kind} %}}", "$decision.reason")
+        ask = self._ask("Ask", {"operation": "ask"})
+        ask.add_catch(self._gave_up, assign={"error": ERROR})
+        ask.next(self._record)
         choice = sfn.Choice.jsonata(self, "Allowed", state_name="Allowed?")
+        elsewhere = may.replace(" %}", " and $decision.how = 'control' %}")
+        choice.when(sfn.Condition.jsonata(elsewhere), ask)
         return choice.when(sfn.Condition.jsonata(may), stop).otherwise(refused)
 
     def _stop(self, confirm: sfn.IChainable) -> tasks.CallAwsService:

@@ -1,8 +1,10 @@
 """Step Functions -> may this job be stopped, and what came of it.
 
-``{"operation": "authorize", "job", "rule"}`` answers ``{"allowed", "dry_run", "reason"}``;
-``{"operation": "record", "job", "rule", "kind", "result": {"outcome", "reason"}}`` writes it down.
-This function cannot stop anything itself.
+``{"operation": "authorize", "job", "rule"}`` answers ``{"allowed", "dry_run", "reason", "how"}``;
+``{"operation": "ask", "job", "rule"}`` asks the loop of a job outside SageMaker to end, and answers
+``{"outcome", "reason"}``; ``{"operation": "record", "job", "rule", "kind", "result": {"outcome",
+"reason"}}`` writes it down.
+This function cannot stop a SageMaker job itself.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         decision = asdict(wiring.pipeline().authorize_stop(job, rule))
         logger.info("authorized" if decision["allowed"] else "refused", reason=decision["reason"])
         return decision
+    if operation == "ask":
+        asked = wiring.pipeline().ask_to_stop(job, f"{rule} found issues")
+        logger.info("asked", version=asked.version)
+        return {"outcome": "asked", "reason": "the training loop was asked to end after its step"}
     if operation == "record":
         wiring.pipeline().record_action(job, event.get("kind", "stop"), rule, event["result"])
         return {"job": job, "rule": rule, **event["result"]}
-    raise BadInputError("the operation authorize or record", repr(operation))
+    raise BadInputError("the operation authorize, ask or record", repr(operation))

@@ -41,6 +41,7 @@ class Execution:
     ) -> None:
         self.stopped: list[Any] = []
         self.recorded: list[Any] = []
+        self.asked: list[Any] = []
         self.looks = 0
         self._statuses, self._stop, self._decision = statuses, stop, decision
         self.walk = Walk(
@@ -50,6 +51,7 @@ class Execution:
                 "StopTrainingJob": self._stop_training_job,
                 "DescribeTrainingJob": self._describe,
                 "Record": self._record,
+                "Ask": self._ask,
             },
         )
         self.output = self.walk.run(EVENT)
@@ -68,6 +70,10 @@ class Execution:
         if isinstance(self._decision, TaskError):
             raise self._decision
         return {"Payload": self._decision}
+
+    def _ask(self, arguments: Any) -> Any:
+        self.asked.append(arguments["Payload"])
+        return {"Payload": {"outcome": "asked", "reason": "the training loop was asked"}}
 
     def _stop_training_job(self, arguments: Any) -> Any:
         self.stopped.append(arguments)
@@ -119,6 +125,31 @@ def test_anything_but_a_plain_yes_stops_nothing_and_is_recorded(
     assert done.result.get("reason") == decision.get("reason")
 
 
+def test_a_loop_outside_sagemaker_is_asked_and_sagemaker_is_not(stack: Synthesis) -> None:
+    done = Execution(stack, decision={**ALLOWED, "how": "control"})
+    assert (done.stopped, done.looks) == ([], 0)
+    assert done.asked == [
+        {"operation": "ask", "job": "resnet-7", "rule": "VanishingGradient"},
+    ]
+    assert done.result == {"outcome": "asked", "reason": "the training loop was asked"}
+
+
+@pytest.mark.parametrize("flag", [{"allowed": False}, {"dry_run": True}])
+def test_a_loop_outside_sagemaker_is_not_asked_without_a_plain_yes(
+    stack: Synthesis, flag: dict[str, bool]
+) -> None:
+    done = Execution(stack, decision={**ALLOWED, "how": "control", **flag})
+    assert (done.asked, done.stopped) == ([], [])
+    assert done.result["outcome"] in {"refused", "dry_run"}
+
+
+def test_the_function_may_write_control_documents_and_nothing_else_of_a_job(
+    stack: Synthesis,
+) -> None:
+    (written,) = stack.actions("Stop/Handler")["s3:PutObject"]
+    assert written.endswith("/jobs/*/control.json")
+
+
 def test_a_job_that_takes_its_time_is_looked_at_until_it_ends(stack: Synthesis) -> None:
     done = Execution(
         stack, decision=ALLOWED, statuses=lambda look: "InProgress" if look < 4 else "Stopped"
@@ -166,7 +197,7 @@ def test_everything_that_may_be_throttled_is_tried_again(
     states = definition(stack)["States"]
     tried_again = {name for name, state in states.items() if "Retry" in state}
     assert tried_again == {name for name, state in states.items() if state["Type"] == "Task"}
-    assert len(tried_again) == 4
+    assert len(tried_again) == 5
 
 
 def test_the_machine_speaks_to_sagemaker_itself(stack: Synthesis) -> None:

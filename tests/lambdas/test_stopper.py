@@ -12,6 +12,8 @@ from tests.unit.pipeline.world import JOB, NAN, World, obs, training_job
 from trainwarden.errors import BadInputError, NotFoundError
 from trainwarden.pipeline import Settings
 from trainwarden.store.ports import EntryKind
+from trainwarden.wire.control import Control
+from trainwarden.wire.keys import control_key
 
 AUTHORIZE = {"operation": "authorize", "job": JOB, "rule": "ExplodingTensor"}
 
@@ -37,6 +39,7 @@ def test_a_marked_job_with_a_verdict_may_be_stopped(broken: World, context: Cont
         "allowed": True,
         "dry_run": False,
         "reason": "ExplodingTensor found issues and the job carries trainwarden:stop=allow",
+        "how": "sagemaker",
     }
 
 
@@ -83,5 +86,23 @@ def test_an_action_is_recorded_and_told_once(broken: World, context: Context) ->
 
 def test_an_operation_that_does_not_exist_is_refused(world: World, context: Context) -> None:
     del world
-    with pytest.raises(BadInputError, match="authorize or record"):
+    with pytest.raises(BadInputError, match="authorize, ask or record"):
         handler({**AUTHORIZE, "operation": "stop"}, context)
+
+
+def test_a_loop_outside_sagemaker_is_asked_through_its_control_document(
+    world: World, context: Context
+) -> None:
+    world.manifest(capture={"stop": "allow"})
+    world.pipeline().notice(world.steps(0, obs(0), obs(1, NAN)))
+    answer = handler(AUTHORIZE, context)
+    assert (answer["allowed"], answer["how"]) == (True, "control")
+    for _ in range(2):
+        assert handler({**AUTHORIZE, "operation": "ask"}, context)["outcome"] == "asked"
+    body = world.objects.get(control_key(JOB), max_bytes=10_000)
+    assert Control.from_bytes(body or b"") == Control(
+        1, stop=True, reason="ExplodingTensor found issues"
+    )
+    handler(record("asked"), context)
+    (told,) = world.events("Action Taken")
+    assert told["outcome"] == "asked"

@@ -12,7 +12,7 @@ import trainwarden
 from tests.training.loops import digits, mlp
 from tests.unit.hook.recording import QUICK, read
 from trainwarden.cli.main import main
-from trainwarden.cli.stop import asked
+from trainwarden.pipeline.actions import ask_to_stop
 from trainwarden.store.folder import FolderObjects
 from trainwarden.store.memory import MemoryObjects
 from trainwarden.wire.control import Control
@@ -88,9 +88,12 @@ def test_a_person_asks_on_the_command_line(
 
 
 def test_a_control_document_is_replaced_whatever_lies_there() -> None:
-    store = MemoryObjects()
-    assert asked(store, "job", "a").version == 1
-    store.put(control_key("job"), Control(7, capture={"save_interval": 1}).to_bytes())
-    assert asked(store, "job", "a") == Control(8, True, "a", {"save_interval": 1})
-    store.put(control_key("job"), b"nonsense")
-    assert asked(store, "job", "a").version == 1
+    store, key = MemoryObjects(), control_key("job")
+    for version in (1, 1):  # asked for the same reason twice
+        assert ask_to_stop(store, "job", "a").version == version
+    store.put(key, Control(7, capture={"save_interval": 1}).to_bytes())
+    asked = Control(8, stop=True, reason="a", capture={"save_interval": 1})
+    assert ask_to_stop(store, "job", "a") == asked
+    assert Control.from_bytes(store.get(key, max_bytes=10_000) or b"") == asked
+    store.put(key, b"nonsense")
+    assert ask_to_stop(store, "job", "a").version == 1

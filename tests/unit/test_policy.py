@@ -11,7 +11,7 @@ from trainwarden.config import resolve
 from trainwarden.engine import Engine
 from trainwarden.model import Json, Severity, Status, Verdict
 from trainwarden.policy import ActionRequest, Decision
-from trainwarden.store.ports import JobRecord, TrainingJob
+from trainwarden.store.ports import JobRecord, JobStatus, TrainingJob
 from trainwarden.wire.identity import identity
 from trainwarden.wire.seal import fingerprint, seal_key
 
@@ -83,7 +83,8 @@ def test_a_rules_own_action_beats_the_deployment(action: str, stops: bool) -> No
 def test_without_the_tag_a_stop_is_asked_for_and_not_allowed() -> None:
     allowed, reason = asked(tags={})["stop"]
     assert not allowed
-    assert reason == "the job has no tag trainwarden:stop=allow"
+    tag = "the job has no tag trainwarden:stop=allow"
+    assert reason == f"{tag} (outside SageMaker: watch(stop='allow'))"
 
 
 def test_a_muted_rule_is_neither_told_nor_stops() -> None:
@@ -185,6 +186,41 @@ def test_a_stop_is_allowed_when_everything_is_as_it_should_be(dry_run: bool) -> 
     ],
 )
 def test_a_stop_is_refused_with_the_reason(
+    job: JobRecord, about: TrainingJob | None, reason: str
+) -> None:
+    decision = policy.authorize_stop(job, about, "Overfit", dry_run=False)
+    assert not decision.allowed
+    assert reason in decision.reason
+
+
+ELSEWHERE: dict[str, Json] = {"sagemaker": False, "stop": True}
+
+
+def elsewhere(**manifest: Json) -> JobRecord:
+    """A job outside SageMaker, whose script lets its loop be ended."""
+    return replace(record(), manifest={**ELSEWHERE, **manifest}, progress={})
+
+
+def test_a_job_outside_sagemaker_is_asked_if_its_script_allows_it() -> None:
+    decision = policy.authorize_stop(elsewhere(), None, "Overfit", dry_run=False)
+    assert decision == Decision(
+        True, False, "Overfit found issues and its script says stop='allow'", "control"
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "about", "reason"),
+    [
+        (elsewhere(stop=False), None, "does not say watch(stop='allow')"),
+        (replace(record(), manifest={"sagemaker": False}), None, "does not say watch"),
+        (elsewhere(stop="true"), None, "does not say watch"),
+        (replace(elsewhere(), status=JobStatus.CLOSED), None, "already over"),
+        (elsewhere(), training(), "is a SageMaker job, and its data says that it is none"),
+        (replace(elsewhere(), rules={}), None, "is InProgress, not IssuesFound"),
+        (replace(record(), manifest={**ELSEWHERE, "sagemaker": True}), None, "no training job"),
+    ],
+)
+def test_a_job_outside_sagemaker_is_left_alone_with_the_reason(
     job: JobRecord, about: TrainingJob | None, reason: str
 ) -> None:
     decision = policy.authorize_stop(job, about, "Overfit", dry_run=False)

@@ -16,12 +16,13 @@ from trainwarden.config import JobConfig
 from trainwarden.engine import Engine
 from trainwarden.errors import ConfigError
 from trainwarden.model import Severity, Status, Verdict
-from trainwarden.store.ports import JobRecord, TrainingJob
+from trainwarden.store.ports import JobRecord, JobStatus, TrainingJob
 from trainwarden.wire.identity import NONCE_TAG, NONCE_VARIABLE, identity
 from trainwarden.wire.seal import fingerprint, seal_key
 
 STOP_TAG = "trainwarden:stop"
 STOP_ON = ("error", "warning", "never")
+SAGEMAKER, CONTROL = "sagemaker", "control"
 _RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 _LIMIT = {"error": 2, "warning": 1}
 
@@ -65,11 +66,20 @@ class Response(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a job may be stopped now; ``reason`` is one sentence for a person."""
+    """Whether a job may be stopped now, and how.
+
+    Attributes:
+        allowed: It may.
+        dry_run: Tell it and do nothing.
+        reason: One sentence for a person.
+        how: ``sagemaker`` by StopTrainingJob, ``control`` by asking the loop through its control
+            document.
+    """
 
     allowed: bool
     dry_run: bool
     reason: str
+    how: str = SAGEMAKER
 
 
 def requests(
@@ -95,7 +105,8 @@ def requests(
         return (told,)
     if muted:
         return (told, ActionRequest("stop", verdict.rule, allowed=False, reason="muted"))
-    reason = f"{why}; the job allows it" if config.stop else f"the job has no tag {STOP_TAG}=allow"
+    unmarked = f"the job has no tag {STOP_TAG}=allow (outside SageMaker: watch(stop='allow'))"
+    reason = f"{why}; the job allows it" if config.stop else unmarked
     return (told, ActionRequest("stop", verdict.rule, config.stop, reason))
 
 
@@ -190,11 +201,27 @@ def authorize_stop(
         rule: Key of the rule whose verdict asks for the stop.
         dry_run: Decide and tell, but do not stop.
     """
-    objection = next(_objections(record, training, rule), "")
+    elsewhere = record.manifest.get("sagemaker") is False
+    how = CONTROL if elsewhere else SAGEMAKER
+    judge = _objections_elsewhere if elsewhere else _objections
+    objection = next(judge(record, training, rule), "")
     if objection:
-        return Decision(allowed=False, dry_run=dry_run, reason=objection)
-    allowed = f"{rule} found issues and the job carries {STOP_TAG}=allow"
-    return Decision(allowed=True, dry_run=dry_run, reason=allowed)
+        return Decision(allowed=False, dry_run=dry_run, reason=objection, how=how)
+    marked = "its script says stop='allow'" if elsewhere else f"the job carries {STOP_TAG}=allow"
+    return Decision(True, dry_run, f"{rule} found issues and {marked}", how)
+
+
+def _objections_elsewhere(
+    record: JobRecord, training: TrainingJob | None, rule: str
+) -> Iterator[str]:
+    """Yield why a job outside SageMaker must not be asked to stop, the plainest reason first."""
+    if training is not None:
+        yield f"{record.job} is a SageMaker job, and its data says that it is none"
+    if record.status is JobStatus.CLOSED:
+        yield "the job is already over"
+    if record.manifest.get("stop") is not True:
+        yield "its script does not say watch(stop='allow')"
+    yield from _verdict_objections(record, rule)
 
 
 def _objections(record: JobRecord, training: TrainingJob | None, rule: str) -> Iterator[str]:

@@ -17,6 +17,8 @@ from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json
 from trainwarden.store.ports import ObjectStore
 
+STOP_VARIABLE = "TRAINWARDEN_STOP"
+
 
 def settings(
     asked: Mapping[str, Json], job: str | None, out: str | os.PathLike[str] | None, *, strict: bool
@@ -37,8 +39,13 @@ def settings(
 
 
 def _with_the_jobs(asked: Mapping[str, Json], report: Callable[[str], None]) -> dict[str, Json]:
-    """Add what the job's ``DebugHookConfig`` says of saved steps, unless the script says it."""
+    """Add what the environment says of stops, and ``DebugHookConfig`` of saved steps.
+
+    What the script says goes before.
+    """
     given = {name: value for name, value in asked.items() if value is not None}
+    if stop := os.environ.get(STOP_VARIABLE):
+        given.setdefault("stop", stop)
     if given.keys() & {*FIELDS[:1], *FIELDS[2:], "save_config"}:
         return given
     try:

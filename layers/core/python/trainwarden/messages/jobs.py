@@ -26,6 +26,10 @@ _STOP: Mapping[str, tuple[str, str]] = {
         "{job} is being stopped because of {rule}",
         "SageMaker sends SIGTERM and gives the script 120 seconds to save a checkpoint.",
     ),
+    "asked": (
+        "{job} is asked to stop because of {rule}",
+        "It ends after the step it is making, once the script has saved a checkpoint.",
+    ),
     "refused": ("{job} was not stopped", "{rule} asked for it. If the job still runs, it goes on."),
     "dry_run": (
         "Dry run: {job} would have been stopped because of {rule}",
@@ -38,6 +42,7 @@ _STOP: Mapping[str, tuple[str, str]] = {
 }
 _STOP_SMS = {
     "stopped": "is being stopped",
+    "asked": "is asked to stop",
     "refused": "was not stopped",
     "dry_run": "would have been stopped (dry run)",
     "failed": "could NOT be stopped, look now",
@@ -67,11 +72,12 @@ def action_taken(data: Data) -> Message:
             "Look closer",
             f"trainwarden findings {job}",
             f"aws sagemaker describe-training-job --training-job-name {job}",
-            by_hand if outcome != "stopped" else "",
+            by_hand if outcome not in {"stopped", "asked"} else "",
         ),
         commands("Jobs are stopped only with this tag", "trainwarden:stop = allow"),
     )
-    heads = {"stopped": "Stopping", "refused": "Not stopped:", "dry_run": "Dry run, not stopped:"}
+    heads = dict.fromkeys(("stopped", "asked"), "Stopping")
+    heads |= {"refused": "Not stopped:", "dry_run": "Dry run, not stopped:"}
     return Message(
         subject(f"{heads.get(outcome, 'Could not stop')} {job}", f"({short(rule, 24)})"),
         email,

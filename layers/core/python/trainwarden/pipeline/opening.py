@@ -261,7 +261,9 @@ class Opening:
     def _resolved(self, manifest: Manifest | None) -> config.JobConfig:
         training = records.training_from_json(self.draft.record.training)
         rules = config.bounded(manifest.rules) if manifest else None
-        return self._resolved_from(training, rules)
+        resolved = self._resolved_from(training, rules)
+        lets = manifest is not None and "stop" in manifest.summary()
+        return replace(resolved, stop=True) if lets else resolved
 
     def _resolved_from(
         self, training: TrainingJob | None, manifest_rules: object

@@ -208,6 +208,6 @@ def _tell(draft: Draft, judge: Judge, verdict: Verdict, context: _Context) -> No
 
 def _stopping(draft: Draft, judge: Judge, verdicts: Sequence[Verdict]) -> str:
     """Return the rule that asked for a stop that has not come to nothing."""
-    if draft.progress.stop not in {"", "stopped"}:
+    if draft.progress.stop not in {"", "stopped", "asked"}:
         return ""
     return policy.stopping(judge.config, verdicts, stop_on=judge.stop_on)

@@ -30,6 +30,7 @@ from trainwarden.store.ports import (
     TrainingJobs,
 )
 from trainwarden.wire import keys as grammar
+from trainwarden.wire.control import Control
 
 MAX_CONFLICTS = 10  # each is another writer's progress; then the notice goes back to the queue
 _ENDING = frozenset({JobStatus.CLOSING, JobStatus.CLOSED})
@@ -236,6 +237,14 @@ class Pipeline:
             RetryableError: throttled or unreachable.
         """
         return actions.authorize_stop(self._ledger, self._training, self._settings, job, rule)
+
+    def ask_to_stop(self, job: str, reason: str) -> Control:
+        """Ask the training loop of a job to end after its step.
+
+        Raises:
+            RetryableError: unreachable.
+        """
+        return actions.ask_to_stop(self._objects, job, reason)
 
     def record_action(self, job: str, kind: str, rule: str, result: Mapping[str, Json]) -> bool:
         """Record what came of an action and tell it; False if it was recorded before.

@@ -175,9 +175,13 @@ class Manifest:
     def summary(self) -> dict[str, Json]:
         """Return what a ledger keeps: small, so without what only people read, and the layout.
 
-        The size and the hash of the layout are there; ``rules`` are as large as they are.
+        The size and the hash of the layout are there; ``rules`` are as large as they are. ``stop``
+        is there, and true, if the script lets its loop be ended; of a SageMaker job its tag says
+        that.
         """
         tensors, found = self.layout.tensors, self._json()
+        if not self.sagemaker and self.capture.get("stop") == "allow":
+            found["stop"] = True
         for name in ("capture", "environment"):
             del found[name]
         return {**found, "tensors": len(tensors), "layout": layout_hash(tensors)}
