@@ -171,13 +171,14 @@ def test_data_that_was_first_to_be_non_finite_at_a_step_without_inputs(
 
 
 def validated(
-    loss: float = 4.0, *, seen: float = 200.0, passes: int = 4, **held: float
+    loss: float = 4.0, *, seen: float = 200.0, passes: int = 4, train: float = 1.0, **held: float
 ) -> list[Observation]:
-    """Training at a loss of 1, and validation passes whose inputs are held against it."""
+    """Training at a loss of 1, then of ``train``, and passes whose inputs are held against it."""
     one, found = script(), []
     for i in range(passes):
-        found.append(one.step(10 * i, {"input/0": varied(i), "output/0": 1.0}, loss=1.0,
-                              scalars=facts(), labels=BOTH))  # fmt: skip
+        found.append(one.step(10 * i, {"input/0": varied(i), "output/0": 1.0},
+                              loss=1.0 if i < 3 else train, scalars=facts(),
+                              labels=BOTH))  # fmt: skip
         batch = {f"input/0.{name}": value for name, value in {"seen": seen, **held}.items()}
         found.append(one.step(10 * i + 5, loss=loss, scalars={"batch": batch}, mode=Mode.EVAL))
     return found
@@ -193,6 +194,14 @@ def validated(
         pytest.param(validated(apart=78.0, wider=96.0, passes=1), [], id="one-pass"),
         pytest.param(validated(apart=78.0, wider=96.0, seen=30.0), [], id="few-samples"),
         pytest.param(validated(1.2, apart=78.0, wider=96.0), [], id="validation-does-not-mind"),
+        pytest.param(
+            validated(1.6e-3, passes=6, apart=1.3, wider=0.9, train=1e-3),
+            [],
+            id="next-to-nothing-of-the-way",
+        ),
+        pytest.param(
+            validated(0.2, passes=6, apart=1.3, wider=0.9, train=1e-3), [35], id="much-of-the-way"
+        ),
         pytest.param(validated(apart=0.3, wider=0.7), [], id="training-is-augmented"),
         pytest.param(validated(apart=0.05, wider=0.5), [], id="noise-is-added-in-training"),
         pytest.param(validated(apart=0.2, wider=0.004), [15], id="divided-by-255-twice"),

@@ -107,3 +107,30 @@ class TestSageMakersMeaning:
     )
     def test_fires_at(self, passes: list[Pair], fired_at: list[int]) -> None:
         assert fired(Overfit(ratio_threshold=0.1000001), run_of(*passes)) == fired_at
+
+
+def told(*passes: Pair, labels: bool = False) -> list[int]:
+    """Fire at, where validation says how many are right or not."""
+    run = run_of(*passes)
+    for obs in run if labels else ():
+        obs.scalars["objective"] = {"cross_entropy.accuracy": 0.1}  # type: ignore[index]
+    return fired(RULE, run)
+
+
+def test_what_never_helped_in_validation_is_told_though_that_does_not_rise() -> None:
+    useless = [START, *[(0.1, 2.2)] * 9]
+    assert told(*useless) == [59]
+    assert told(*useless, labels=True) == []  # DAT006 speaks of labels
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        pytest.param([START, *[(0.1, 2.2)] * 4], id="few-passes"),
+        pytest.param([START, (2.0, 1.5), *[(0.1, 1.6)] * 9], id="validation-once-came-down"),
+        pytest.param([START, *[(0.4, 2.2)] * 9], id="training-learned-less"),
+        pytest.param([(2.3, -1.0), *[(0.1, -1.0)] * 9], id="a-loss-below-zero"),
+    ],
+)
+def test_a_gap_that_may_close_is_not(passes: list[Pair]) -> None:
+    assert told(*passes) == []

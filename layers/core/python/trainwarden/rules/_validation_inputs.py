@@ -10,6 +10,7 @@ from trainwarden.rules._batch import fact
 from trainwarden.rules._progress import main_loss
 
 WORSE = 1.5  # times the training loss
+_PART = 0.05  # of the way that the training loss has come: less is no harm
 _APART, _WIDER, _FEWEST = 1.0, 1.8, 64  # std of training; factor; samples of a pass
 _MOVED, _TEN = 0.25, 10.0  # what noise that is added in training does not explain
 
@@ -24,16 +25,17 @@ def other(obs: Observation) -> bool:
     return apart > _APART or wider > _WIDER or narrower
 
 
-def differs(obs: Observation, trained: float, since: int) -> Finding | None:
+def differs(obs: Observation, trained: float, start: float, since: int) -> Finding | None:
     """Tell of such inputs if the loss suffers.
 
     Args:
         obs: A validation pass.
         trained: The training loss.
+        start: Where that began.
         since: Step of the first such pass.
     """
     _, value = main_loss(obs) or ("", math.nan)
-    if not value > max(WORSE * trained, trained):
+    if not value > max(WORSE * trained, trained + _PART * max(start - trained, 0.0)):
         return None
     facts = _batch.inputs(obs)["input/0"]
     apart, wider = fact(facts, "apart"), fact(facts, "wider")

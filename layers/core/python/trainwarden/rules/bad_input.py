@@ -42,6 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import ClassVar
 
 import numpy as np
@@ -145,8 +146,8 @@ class BadInput(CheckedRule[Json]):
         since, passes = state["apart"]
         if "validation_differs" in state["told"] or passes < self.passes:
             return None
-        last = state["loss"]["last"][-1:]
-        return differs(obs, last[0], since) if last else None
+        first, last = state["loss"]["first"], state["loss"]["last"]
+        return differs(obs, last[-1], median(first), since) if first and last else None
 
     def _followed(self, state: Json, obs: Observation, row: int) -> Json:
         facts = _batch.inputs(obs).get("input/0", {})

@@ -14,7 +14,10 @@ lowest validation loss so far, the rule asks that
 * the training loss is below its own value at that pass by ``still`` of it;
 * gap = (validation - training) ÷ |training| is above ``gap`` and wider than at that pass.
 
-It fires when all three hold at ``patience`` passes in a row.
+It fires when all three hold at ``patience`` passes in a row; or, where nothing is classified (of
+labels that are learned by heart DAT006 speaks), if what is learned holds for nothing else from the
+start on: in ``heart_passes`` passes the validation loss was never below 0.7 of that start, while
+the training loss is under a tenth of it.
 
 Where the mean loss of all steps since the last saved one is known (``window``), it is averaged. A
 pass without a saved training step since the last one is held against the same training loss.
@@ -57,12 +60,14 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
+from trainwarden.rules._batch import classifier
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import main_loss, window_mean
 
 LOSSES = Need("losses", "value")
 MAX_LOSSES = 64
 _SURE, _KEPT, _FEWEST = 3.0, 16, 5  # standard deviations; passes
+_USELESS, _LEARNED = 0.7, 0.1  # of the start: a validation that gains nothing, a training that did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +103,14 @@ class Overfit(CheckedRule[Json]):
         0.1, "Least share that the training loss lost since.", bounds=Bounds(ge=0, lt=1)
     )
     gap: float = param(0.1, "Least gap between the losses.", bounds=Bounds(ge=0))
+    heart_passes: int = param(
+        6, "Passes without any good, while training learns by heart.", "passes", bounds=Bounds(ge=2)
+    )
 
     def start(self) -> Json:
         """No loss has been seen."""
         return {"train": {}, "mean": {}, "start": {}, "best": None, "count": 0, "since": -1,
-                "recent": [], "told": False}  # fmt: skip
+                "recent": [], "passes": 0, "told": False}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """A validation loss."""
@@ -148,8 +156,12 @@ class Overfit(CheckedRule[Json]):
         self, state: Json, obs: Observation, train: float, loss: tuple[str, float]
     ) -> tuple[Json, Sequence[Finding]]:
         name, value = loss
-        state = {**state, "recent": [*state["recent"][1 - _KEPT :], value]}
+        recent = [*state["recent"][1 - _KEPT :], value]
+        state = {**state, "recent": recent, "passes": state["passes"] + 1}
         best = state["best"]  # [step, validation loss, training loss]
+        if best is not None and self._by_heart(state, obs, train, loss):
+            found = self._never_better(obs, train, loss, best, state["start"][name])
+            return {**state, "told": True}, [found]
         if best is None or value < best[1]:
             here = [obs.step, value, train]
             start = {**state["start"], name: max(state["start"][name], value)}
@@ -168,6 +180,28 @@ class Overfit(CheckedRule[Json]):
         if state["told"] or state["count"] < (self.patience or 3):
             return state, ()
         return {**state, "told": True}, [self._finding(obs, train, (name, value), best, limit)]
+
+    def _by_heart(
+        self, state: Json, obs: Observation, train: float, loss: tuple[str, float]
+    ) -> bool:
+        """Say whether nothing that was learned was ever of use in validation."""
+        start, least = state["start"][loss[0]], min(state["best"][1], loss[1])
+        if state["told"] or state["passes"] < self.heart_passes or classifier(obs):
+            return False
+        return bool(least > _USELESS * start > 0 and train < _LEARNED * start)
+
+    def _never_better(
+        self, obs: Observation, train: float, loss: tuple[str, float], best: Json, start: float
+    ) -> Finding:
+        name, value = loss
+        message = (
+            f"the training loss fell from {start:.4g} to {train:.4g}, but the validation loss was "
+            f"{best[1]:.4g} at its best and is {value:.4g}: what is learned holds for the training "
+            "rows alone"
+        )
+        evidence = {"best_step": best[0], "best": best[1], "training": train, "validation": value,
+                    "gap": round(_gap(value, train), 4)}  # fmt: skip
+        return Finding(obs.step, name, value, _USELESS * start, message, best[0], evidence)
 
     def _finding(
         self, obs: Observation, train: float, loss: tuple[str, float], best: Json, limit: float
