@@ -65,6 +65,53 @@ def loss_of(params, x, y):
     assert ended(tmp_path) == 1
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_code_for_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    config = transformers.GPT2Config(
+        vocab_size=8, n_positions=6, n_embd=8, n_layer=1, n_head=1, bos_token_id=None,
+        eos_token_id=None,
+    )  # fmt: skip
+    model = transformers.GPT2LMHeadModel(config)
+    rows = [{"input_ids": torch.arange(6), "labels": torch.arange(6)}] * 8
+    arguments = transformers.TrainingArguments(
+        "checkpoints", max_steps=2, report_to=[], use_cpu=True, disable_tqdm=True
+    )
+    names = {"model": model, "arguments": arguments, "rows": rows, "other_rows": rows,
+             "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+             "batches": torch.utils.data.DataLoader(rows, 4)}  # fmt: skip
+    run("transformers.md", names)
+    assert ended(tmp_path) == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_code_for_lightning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lightning = pytest.importorskip("lightning")
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+
+    class Module(lightning.LightningModule):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, _: int) -> Any:
+            return self.net(batch[0]).square().mean()
+
+        def validation_step(self, batch: Any, _: int) -> None:
+            self.log("val_loss", self.net(batch[0]).square().mean())
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    data = torch.utils.data.TensorDataset(torch.tensor(X, dtype=torch.float32))
+    batches = torch.utils.data.DataLoader(data, 50)
+    run("lightning.md", {"module": Module(), "batches": batches, "other_batches": batches})
+    assert ended(tmp_path) == 1
+
+
 def finished(command: list[str], folder: Path) -> None:
     """Run a command in a folder."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TRAINWARDEN", "SM_"))}
@@ -76,8 +123,8 @@ def finished(command: list[str], folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("page", "needs"),
-    [("jax.md", "jax"), ("lightgbm.md", "lightgbm"), ("sklearn.md", "sklearn"),
-     ("xgboost.md", "xgboost")],
+    [("jax.md", "jax"), ("lightgbm.md", "lightgbm"), ("lightning.md", "lightning"),
+     ("sklearn.md", "sklearn"), ("transformers.md", "transformers"), ("xgboost.md", "xgboost")],
 )  # fmt: skip
 def test_the_commands_at_the_end_of_a_page(page: str, needs: str, tmp_path: Path) -> None:
     pytest.importorskip(needs)

@@ -24,7 +24,7 @@ from tests.training.bodies import (
     zero_first,
     zero_in_place,
 )
-from tests.training.loops import mlp, record, watched
+from tests.training.loops import digits, mlp, record, watched
 from tests.unit.hook.recording import read
 from trainwarden.model import Collection
 from trainwarden.store.memory import MemoryObjects
@@ -236,3 +236,28 @@ def test_a_lazy_model_is_followed_from_its_first_step() -> None:
         for _ in range(4):
             never_zero(model, optimizer, 0)
     assert facts(read(store), "gradients_carried") == [0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("keyword", [True, False])
+def test_gradients_made_in_a_closure_are_those_of_the_very_step(*, keyword: bool) -> None:
+    model: Any = mlp()
+    optimizer, loss_fn = sgd(model), nn.CrossEntropyLoss()
+    x, y = digits(32)
+    made: list[float] = []
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = loss_fn(model(x), y)
+        torch.autograd.backward(loss)
+        made.append(model[0].weight.grad.norm().item())
+        return loss
+
+    def loop(_: object) -> None:
+        for _ in range(4):
+            optimizer.step(closure=closure) if keyword else optimizer.step(closure)
+
+    found = record(model, loop, optimizer, loss_fn)
+    assert found.values("gradient/0.weight", "l2") == pytest.approx(made, rel=1e-5)
+    assert len(set(made)) == 4
+    assert all(obs.captured("activations").size for obs in found.observations)
+    assert all(obs.scalars["losses"]["loss"] > 0 for obs in found.observations)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainwarden.hook import Hook as Hook
     from trainwarden.hook import LightGBMCallback as LightGBMCallback
+    from trainwarden.hook import LightningCallback as LightningCallback
     from trainwarden.hook import PartialFit as PartialFit
     from trainwarden.hook import PytreeWatch as PytreeWatch
     from trainwarden.hook import SaveConfig as SaveConfig
     from trainwarden.hook import SaveConfigMode as SaveConfigMode
     from trainwarden.hook import StopTraining as StopTraining
+    from trainwarden.hook import TransformersCallback as TransformersCallback
     from trainwarden.hook import XGBoostCallback as XGBoostCallback
     from trainwarden.hook import watch as watch
 
@@ -20,12 +22,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Hook",
     "LightGBMCallback",
+    "LightningCallback",
     "PartialFit",
     "PytreeWatch",
     "RuleCollection",
     "SaveConfig",
     "SaveConfigMode",
     "StopTraining",
+    "TransformersCallback",
     "XGBoostCallback",
     "__version__",
     "watch",
@@ -35,11 +39,13 @@ _LAZY = {
         (
             "Hook",
             "LightGBMCallback",
+            "LightningCallback",
             "PartialFit",
             "PytreeWatch",
             "SaveConfig",
             "SaveConfigMode",
             "StopTraining",
+            "TransformersCallback",
             "XGBoostCallback",
             "watch",
         ),

@@ -8,33 +8,39 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainwarden.hook.jax import PytreeWatch as PytreeWatch
     from trainwarden.hook.lightgbm import LightGBMCallback as LightGBMCallback
+    from trainwarden.hook.lightning import LightningCallback as LightningCallback
     from trainwarden.hook.save_config import SaveConfig as SaveConfig
     from trainwarden.hook.save_config import SaveConfigMode as SaveConfigMode
     from trainwarden.hook.sklearn import PartialFit as PartialFit
     from trainwarden.hook.stopping import StopTraining as StopTraining
     from trainwarden.hook.torch import Hook as Hook
     from trainwarden.hook.torch import watch as watch
+    from trainwarden.hook.transformers import TransformersCallback as TransformersCallback
     from trainwarden.hook.xgboost import XGBoostCallback as XGBoostCallback
 
 __all__ = [
     "Hook",
     "LightGBMCallback",
+    "LightningCallback",
     "PartialFit",
     "PytreeWatch",
     "SaveConfig",
     "SaveConfigMode",
     "StopTraining",
+    "TransformersCallback",
     "XGBoostCallback",
     "watch",
 ]
 _HOMES = {
     "Hook": "torch",
     "LightGBMCallback": "lightgbm",
+    "LightningCallback": "lightning",
     "PartialFit": "sklearn",
     "PytreeWatch": "jax",
     "SaveConfig": "save_config",
     "SaveConfigMode": "save_config",
     "StopTraining": "stopping",
+    "TransformersCallback": "transformers",
     "XGBoostCallback": "xgboost",
     "watch": "torch",
 }

@@ -39,13 +39,16 @@ class Callback:
 
     Args:
         session: Guards the call.
-        function: What to call; its result is dropped.
+        function: What to call.
+        answers: Its result is handed on; else it is dropped.
     """
 
     __torch_unserializable__ = True  # torch warns of other hooks when it pickles a parameter
 
-    def __init__(self, session: Session, function: Callable[..., object]) -> None:
-        self._session, self._function = session, function
+    def __init__(
+        self, session: Session, function: Callable[..., object], *, answers: bool = False
+    ) -> None:
+        self._session, self._function, self._answers = session, function, answers
         self._handles: list[RemovableHandle] = []
 
     def hang(self, register: Callable[..., RemovableHandle], **options: Any) -> RemovableHandle:
@@ -60,10 +63,12 @@ class Callback:
         hooks = handle.hooks_dict_ref()
         return hooks is not None and handle.id in hooks
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any) -> Any:
         """Call the function, unless a graph is being made."""
-        if not no_training():
-            self._session.guarded(self._function, *arguments)
+        if no_training():
+            return None
+        answer = self._session.guarded(self._function, *arguments)
+        return answer if self._answers else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
         places = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch.optim import Optimizer
 
 from trainwarden.hook.draft import Draft
@@ -48,7 +46,6 @@ class Capture:
         self,
         draft: Draft,
         optimizer: Optimizer | None = None,
-        call: Any = (),
         scaling: Scaling = UNSCALED,
         *,
         weights: bool = True,
@@ -58,7 +55,6 @@ class Capture:
         Args:
             draft: Of the step.
             optimizer: None if none steps, though a pass is over.
-            call: The arguments of its ``step``.
             scaling: What GradScaler did to the gradients.
             weights: False if the weights of this step were measured already.
         """
@@ -67,7 +63,7 @@ class Capture:
         self._look_around()
         share = None if optimizer is None else self._share(optimizer)
         self._parameters.capture(draft, share, scaling, weights=weights)
-        self._facts.add(draft, optimizer, call)
+        self._facts.add(draft, optimizer)
         draft.settle()
 
     def _look_around(self) -> None:

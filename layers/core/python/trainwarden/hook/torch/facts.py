@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch.optim import Optimizer
 
 from trainwarden.hook.draft import Draft
@@ -41,20 +39,18 @@ class Facts:
         self._session, self._modules, self._optimizers = session, modules, optimizers
         self._parameters, self._losses = parameters, losses
         self._modes, self._buffers = Modes(modules), Buffers(session, modules)
-        self._late: Optimizer | None = None  # its gradients are made while it steps
 
     def forward(self, prefix: str) -> None:
         """A forward pass of a root in a saved training step is over."""
         if self._wants(Collection.LOOP):
             self._modes.look(prefix)
 
-    def add(self, draft: Draft, optimizer: Optimizer | None = None, call: Any = ()) -> None:
+    def add(self, draft: Draft, optimizer: Optimizer | None = None) -> None:
         """Add what is known when an optimizer is about to step.
 
         Args:
             draft: Gets the facts.
             optimizer: None if none steps, though a pass is over.
-            call: The arguments of its ``step``.
         """
         known = self._optimizers.known
         if self._wants(Collection.OPTIMIZER):
@@ -73,26 +69,8 @@ class Facts:
         name = "validation_in_training_mode"
         before = draft.scalars.get(Collection.LOOP.value, {}).get(name, 0.0)
         draft.scalar(Collection.LOOP, name, before + checks)
-        if optimizer is not None and _has_closure(call):
-            self._late = optimizer
-        elif optimizer is not None:
+        if optimizer is not None:
             members.add_gradientless(draft, optimizer)
-
-    def stepped(self, draft: Draft | None, optimizer: Optimizer) -> None:
-        """Add what is known only after the step of an optimizer that computes the loss itself."""
-        if self._late is not optimizer:
-            return
-        self._late = None
-        if draft is not None:
-            Members(self._parameters.tensors, ()).add_gradientless(draft, optimizer)
 
     def _wants(self, collection: Collection) -> bool:
         return collection in self._session.options.collections
-
-
-def _has_closure(call: Any) -> bool:
-    """Say whether ``step`` was called with a function; ``call`` is (arguments, keywords)."""
-    if len(call) != 2:  # noqa: PLR2004 - GradScaler skipped it
-        return False
-    arguments, keywords = call
-    return any(map(callable, arguments)) or keywords.get("closure") is not None

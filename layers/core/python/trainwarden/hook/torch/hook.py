@@ -102,6 +102,14 @@ class Hook:
             self._session.guarded(self._steps.losses.add, args, result)
         return result
 
+    def add_up(self) -> None:
+        """Take the sum of what ``backward()`` is called on in a step for its loss.
+
+        For frameworks that divide the losses of micro-batches themselves.
+        """
+        if self._steps is not None:
+            self._steps.losses.adds_up = True
+
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Upload what is complete now; True if it was stored within ``timeout_s`` seconds."""
         return self._session is not None and self._session.flush(timeout_s)
@@ -283,9 +291,14 @@ def _optimizers(given: Any) -> list[Optimizer]:
     found = []
     for optimizer in given if isinstance(given, list | tuple) else [given]:
         inner = optimizer
-        while not isinstance(inner, Optimizer) and hasattr(inner, "optimizer"):
+        while not _is_optimizer(inner) and hasattr(inner, "optimizer"):
             inner = inner.optimizer  # wrappers of accelerate and others
-        if not isinstance(inner, Optimizer):
+        if not _is_optimizer(inner):
             raise BadInputError("a torch.optim.Optimizer", type(optimizer).__name__)
         found.append(inner)
     return found
+
+
+def _is_optimizer(given: Any) -> bool:
+    """Say whether it can be hooked: accelerate's wrapper says it is one, and was never made."""
+    return isinstance(given, Optimizer) and hasattr(given, "_optimizer_step_pre_hooks")

@@ -38,6 +38,10 @@ class LossReader:
         owner: Tells our losses from those of other models.
         saw: Told every loss of a training step, also of those that are not saved, before
             ``backward()``; it may open the step's draft.
+
+    Attributes:
+        adds_up: The loss of a step is what ``backward()`` is called on, added up over its passes:
+            the framework divides it itself.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class LossReader:
         self.searching_functions = not isinstance(loss_fn, nn.Module)
         self._trusted = function_name(loss_fn)
         self._trained = False
+        self.adds_up = False
 
     def attach(self) -> list[RemovableHandle]:
         """Hook the loss module, if there is one."""
@@ -99,6 +104,8 @@ class LossReader:
         A loss function found at work is called ``loss`` if ``backward()`` was called on just its
         value; else it keeps its own name in both modes, so that only like is compared with like.
         """
+        if self.adds_up and mode is Mode.TRAIN and (total := tally.objective()) is not None:
+            return {LOSS: total}
         found = {name: mean for name in tally.losses if (mean := tally.mean(name)) is not None}
         if LOSS in found:
             return {LOSS: found[LOSS]}

@@ -197,12 +197,13 @@ class OfOthers(Callback):
         self,
         session: Session,
         hooked: weakref.WeakSet[Optimizer],
-        act: Callable[..., None],
+        act: Callable[..., object],
     ) -> None:
         super().__init__(session, weakly(act))
         self._hooked = hooked
 
-    def __call__(self, optimizer: Optimizer, *arguments: Any) -> None:
+    def __call__(self, optimizer: Optimizer, *arguments: Any) -> Any:
         """Act, unless the optimizer has hooks of its own."""
-        if not no_training() and optimizer not in self._hooked:
-            self._session.guarded(self._function, optimizer, *arguments)
+        if no_training() or optimizer in self._hooked:
+            return None
+        return self._session.guarded(self._function, optimizer, *arguments)

@@ -5,7 +5,8 @@ A saved training step:
     root forward pre-hook   inputs; hooks on activation modules, for this one forward pass
     root forward hook       outputs
     loss                    kept as a tensor, read later
-    optimizer pre-hook      gradients and weights, before the update: all of one step
+    optimizer pre-hook      gradients and weights, before the update: all of one step; behind the
+                            closure of an optimizer that makes its pass itself
     optimizer post-hook     the draft is complete; ``record`` may still add to it
     next forward, or later  the draft is submitted
 
@@ -33,6 +34,7 @@ from trainwarden.hook.torch.activations import Activations
 from trainwarden.hook.torch.callbacks import Callback, Scripting
 from trainwarden.hook.torch.capture import Capture
 from trainwarden.hook.torch.clipping import ClipWatch
+from trainwarden.hook.torch.closures import followed_by
 from trainwarden.hook.torch.drafts import Drafts
 from trainwarden.hook.torch.events import Events
 from trainwarden.hook.torch.facts import Facts
@@ -127,7 +129,7 @@ class Steps:
             before = Callback(self._session, partial(self._before_forward, prefix))
             self._handles.append(before.hang(root.register_forward_pre_hook, with_kwargs=True))
         self._handles.extend(self.losses.attach())
-        before_step = Callback(self._session, self._before_step)
+        before_step = Callback(self._session, self._before_step, answers=True)
         after_step = Callback(self._session, self._after_step)
         for optimizer in self._hooked:  # after the user's own hooks, which may clip gradients
             self._handles.append(optimizer.register_step_pre_hook(before_step))
@@ -241,9 +243,10 @@ class Steps:
         self.losses.finder.follow(closely=opened)
         self.loop.opened(saved=saved)
 
-    def _before_step(self, optimizer: Optimizer, *call: Any) -> None:
+    def _before_step(self, optimizer: Optimizer, *call: Any) -> Any:
+        """Look at gradients and weights; an optimizer that makes its pass itself gets a closure."""
         if not self._optimizers.begin(optimizer):
-            return
+            return None
         counted = self.loop.stepping(optimizer)
         if counted:
             self.drafts.reopen()
@@ -251,6 +254,16 @@ class Steps:
         if not self.drafts.idle:
             self.drafts.submit_pending()
             self.phase.adopt()
+        if self.drafts.draft is None:
+            return None
+        look = partial(self._capture, optimizer, counted=counted)
+        late = followed_by(call, partial(self._session.guarded, look))
+        if late is None:
+            look()
+        return late
+
+    def _capture(self, optimizer: Optimizer, *, counted: bool) -> None:
+        """Measure what an optimizer steps on; its gradients are complete."""
         draft = self.drafts.draft
         if draft is None or id(optimizer) in self._captured:
             return
@@ -258,14 +271,13 @@ class Steps:
         if not self._saw_forward:
             self._session.say(_UNSEEN)
         scaled = self.scaler.state(optimizer)
-        self.capture.add(draft, optimizer, call, scaled.scaling, weights=not counted)
+        self.capture.add(draft, optimizer, scaled.scaling, weights=not counted)
         if scaled.found_inf is not None and scaled.loss_scale is not None:
             draft.scalar(Collection.OPTIMIZER, "found_inf", float(scaled.found_inf))
             draft.scalar(Collection.OPTIMIZER, "loss_scale", scaled.loss_scale)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.loop.stepped(optimizer, self.drafts.draft, self.phase.step)
-        self.facts.stepped(self.drafts.draft, optimizer)
         if self._optimizers.end(optimizer):
             self._made(optimizer)
 
