@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ xgb = pytest.importorskip("xgboost")
 datasets = pytest.importorskip("sklearn.datasets")
 
 from benchmarks.detection import judge, observations  # noqa: E402 - needs torch
+from tests.unit.hook.recording import read  # noqa: E402 - as above
 from trainwarden import XGBoostCallback  # noqa: E402 - needs xgboost
 from trainwarden.errors import NotFoundError  # noqa: E402
 from trainwarden.model import Mode, Observation, Severity  # noqa: E402
@@ -203,3 +205,18 @@ def test_training_goes_on_whatever_happens(
         booster = xgb.train({**QUIET, **SHALLOW}, matrix, 3, callbacks=[callback])
         assert booster.num_boosted_rounds() == 3
     assert "training is not watched" in caplog.text or "trainwarden" in caplog.text
+
+
+def test_what_the_job_says_of_saved_steps_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "input/config"
+    place.mkdir(parents=True)
+    hook = {"HookParameters": {"save_interval": "4", "save_steps": "13"}}
+    (place / "debughookconfig.json").write_text(json.dumps(hook))
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
+    store = MemoryObjects()
+    data = xgb.DMatrix(np.eye(8), label=np.arange(8) % 2)
+    callback = XGBoostCallback(data, job="job", dense_steps=0, strict=True, _store=store)
+    xgb.train(QUIET, data, 18, callbacks=[callback])
+    assert read(store).steps == [0, 4, 8, 12, 13, 16]

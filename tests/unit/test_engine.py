@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.rules.runs import INF, NAN, Script, losses, matrices
 from trainwarden.engine import MAX_STATE_BYTES, Engine, RuleSpec, replay
 from trainwarden.engine.findings import complete
+from trainwarden.engine.runner import Runner
 from trainwarden.errors import ConfigError
 from trainwarden.model import (
     Finding,
@@ -260,6 +261,41 @@ def test_a_rule_added_while_the_job_runs_starts_then() -> None:
     both = Engine([spec("a"), spec("b")])
     fold = both.advance(state, steps(4)[3])
     assert [v.inspected for v in both.verdicts(fold.state)] == [4, 1]
+
+
+def test_a_state_of_a_release_that_kept_less_is_completed() -> None:
+    one = Engine([spec("a")])
+    state = one.start()
+    del state["rules"]["a"]["state"]["seen"]
+    fold = one.advance(state, steps(1)[0])
+    assert fold.state["rules"]["a"]["state"] == {"seen": 1}
+    assert one.verdicts(fold.state)[0].status is Status.IN_PROGRESS
+
+
+def test_a_key_that_no_release_kept_is_an_error_of_the_rule() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Wrong(Scripted):
+        def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+            del obs
+            return state["other"], ()
+
+    runner = Runner(RuleSpec("wrong", "Overfit"), Wrong())
+    entry, (finding,) = runner.advance(runner.begin(), steps(1)[0], frozenset(), frozenset())
+    assert entry["status"] == Status.ERROR.value
+    assert "KeyError" in finding.message
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_rule_of_a_running_job_stumbles_over_what_its_state_lacks(name: str) -> None:
+    one = Engine([RuleSpec(name, name)])
+    before, _ = run_through(one, losses([2.3, 2.2, 2.1]))
+    kept = before["rules"][name]["state"]
+    for missing in kept if isinstance(kept, dict) else ():
+        fewer = {key: value for key, value in kept.items() if key != missing}
+        state = {"rules": {name: {**before["rules"][name], "state": fewer}}}
+        for obs in losses([2.0, 2.0, 2.0]):
+            state = one.advance(state, obs).state
+        assert one.verdicts(state)[0].status is not Status.ERROR
 
 
 def test_replay_gives_findings_and_every_verdict() -> None:

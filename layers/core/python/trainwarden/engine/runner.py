@@ -86,6 +86,9 @@ class Runner:
             else:
                 seen = self.rule.inspects(obs)
         except Exception as exc:  # noqa: BLE001 - one broken rule must never hide the others
+            grown = self._grown(before) if isinstance(exc, KeyError) else None
+            if grown is not None:
+                return self.advance(grown, obs, scalars, tensors)
             return self.crashed(before, exc, obs.step)
         if own is state and not seen and not found and self._each:
             return before, ()
@@ -96,6 +99,16 @@ class Runner:
         if not self._each:
             entry["looked"] = {**before.get("looked", {}), obs.mode.value: obs.step}
         return self._recorded(entry, found, len(found)) if found else (entry, ())
+
+    def _grown(self, before: Entry) -> Entry | None:
+        """Return an entry of a release that kept less, completed; None if nothing is missing.
+
+        A stack is updated while jobs run, and their rules go on with the states that they have.
+        """
+        state, start = before["state"], self.rule.start()
+        if not (isinstance(state, dict) and isinstance(start, dict)) or not start.keys() - state:
+            return None
+        return {**before, "state": {**start, **state}}
 
     def apply(
         self, before: Entry, call: Callable[[Rule[Any], Json], tuple[Json, Sequence[Finding]]]

@@ -15,12 +15,11 @@ from lightgbm.callback import CallbackEnv, EarlyStopException
 from trainwarden.hook.exits import reason_of
 from trainwarden.hook.lightgbm.rounds import LightGBMRounds
 from trainwarden.hook.lightgbm.sample import Sample
+from trainwarden.hook.save_config import SaveConfig
 from trainwarden.hook.uploader import Limits
 from trainwarden.hook.watching import Target, Watching
 from trainwarden.model import Json
 from trainwarden.store.ports import ObjectStore
-
-INTERVAL = 10  # as for XGBoost
 
 
 class LightGBMCallback:
@@ -38,6 +37,7 @@ class LightGBMCallback:
         out: ``s3://bucket`` or a folder; found on SageMaker.
         save_interval: Rounds from one saved round to the next; 10.
         dense_steps: Rounds saved without gaps at the beginning; 10.
+        save_config: The same in SageMaker Debugger's words.
         training_set: Name of the training set among ``valid_sets``; None for the first whose name
             contains ``train``. If there is none, LightGBM is asked for its metrics on a saved
             round.
@@ -57,6 +57,7 @@ class LightGBMCallback:
         out: str | os.PathLike[str] | None = None,
         save_interval: int | None = None,
         dense_steps: int | None = None,
+        save_config: SaveConfig | None = None,
         training_set: str | None = None,
         rules: Json = None,
         strict: bool = False,
@@ -65,7 +66,8 @@ class LightGBMCallback:
         _limits: Limits | None = None,
     ) -> None:
         asked = {
-            "save_interval": INTERVAL if save_interval is None else save_interval,
+            "save_interval": save_interval,
+            "save_config": save_config,
             "dense_steps": dense_steps,
             "rules": rules,
             "strict": strict,

@@ -12,13 +12,12 @@ from typing import Any
 
 import xgboost
 
+from trainwarden.hook.save_config import SaveConfig
 from trainwarden.hook.uploader import Limits
 from trainwarden.hook.watching import Target, Watching
 from trainwarden.hook.xgboost.rounds import XGBoostRounds
 from trainwarden.model import Json
 from trainwarden.store.ports import ObjectStore
-
-INTERVAL = 10  # SageMaker Debugger's for XGBoost
 
 
 class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,unused-ignore]
@@ -34,6 +33,7 @@ class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,u
         out: ``s3://bucket`` or a folder; found on SageMaker.
         save_interval: Rounds from one saved round to the next; 10.
         dense_steps: Rounds saved without gaps at the beginning; 10.
+        save_config: The same in SageMaker Debugger's words.
         training_set: Name of the training set in ``evals``; None for the first whose name
             contains ``train``, else the first.
         rules: Rules for this job, as in docs/job-configuration.md.
@@ -49,6 +49,7 @@ class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,u
         out: str | os.PathLike[str] | None = None,
         save_interval: int | None = None,
         dense_steps: int | None = None,
+        save_config: SaveConfig | None = None,
         training_set: str | None = None,
         rules: Json = None,
         strict: bool = False,
@@ -58,7 +59,8 @@ class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,u
     ) -> None:
         super().__init__()
         asked = {
-            "save_interval": INTERVAL if save_interval is None else save_interval,
+            "save_interval": save_interval,
+            "save_config": save_config,
             "dense_steps": dense_steps,
             "rules": rules,
             "strict": strict,
