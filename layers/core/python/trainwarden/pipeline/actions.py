@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from trainwarden import events, policy
-from trainwarden.errors import MalformedObjectError, NotFoundError
+from trainwarden.errors import NotFoundError
 from trainwarden.model import Json
 from trainwarden.pipeline import outcome
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.values import Settings
-from trainwarden.store.ports import EntryKind, JobRecord, Ledger, ObjectStore, TrainingJobs
-from trainwarden.wire.control import MAX_CONTROL_BYTES, Control
-from trainwarden.wire.keys import control_key
+from trainwarden.store.ports import EntryKind, JobRecord, Ledger, TrainingJobs
 
 
 def authorize_stop(
@@ -28,28 +25,6 @@ def authorize_stop(
     record = _record(ledger, job)
     described = training.describe(job) if training else None
     return policy.authorize_stop(record, described, rule, dry_run=settings.dry_run)
-
-
-def ask_to_stop(objects: ObjectStore, job: str, reason: str) -> Control:
-    """Ask a training loop to end, through its control document; returns what was written.
-
-    Asked for the same reason a second time, nothing changes. What else the document asks for stays.
-
-    Raises:
-        BadInputError: access denied.
-        RetryableError: unreachable.
-    """
-    key = control_key(job)
-    body = objects.get(key, max_bytes=MAX_CONTROL_BYTES)
-    try:
-        before = Control.from_bytes(body) if body else Control(version=0)
-    except MalformedObjectError:
-        before = Control(version=0)
-    if before.stop and before.reason == reason:
-        return before
-    asked = replace(before, version=before.version + 1, stop=True, reason=reason)
-    objects.put(key, asked.to_bytes())
-    return asked
 
 
 def record(

@@ -13,7 +13,7 @@ from trainwarden.errors import (
     RetryableError,
 )
 from trainwarden.model import Json
-from trainwarden.pipeline import actions, closing, outcome
+from trainwarden.pipeline import actions, closing, control, outcome
 from trainwarden.pipeline.budget import Budget, Metered
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.inbox import Inbox
@@ -244,7 +244,7 @@ class Pipeline:
         Raises:
             RetryableError: unreachable.
         """
-        return actions.ask_to_stop(self._objects, job, reason)
+        return control.ask_to_stop(self._objects, job, reason)
 
     def record_action(self, job: str, kind: str, rule: str, result: Mapping[str, Json]) -> bool:
         """Record what came of an action and tell it; False if it was recorded before.

@@ -48,7 +48,7 @@ class Drafts:
     def open(self, step: int, *, saved: bool = True) -> bool:
         """Begin the draft of ``step`` if it is ``saved`` and may be; True if so."""
         self.draft = None
-        if saved and self._session.options.schedule.covers(step):
+        if saved and self._session.covers(step):
             self.draft, self.tally = self._session.draft(step, Mode.TRAIN, step), Tally()
         return self.draft is not None
 
