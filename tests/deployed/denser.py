@@ -23,15 +23,15 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     inputs = torch.ones(8, 4)
     trainwarden.watch(
-        model, optimizer, nn.MSELoss(), save_interval=10**9, dense_steps=8,
+        model, optimizer, nn.MSELoss(), job="denser", save_interval=10**9, dense_steps=8,
         rules={"ExplodingTensor": {"action": "capture-more"}},
         _limits=Limits(control_s=1.0),
     )  # fmt: skip
     for step in range(10**6):
         optimizer.zero_grad()
         output = model(inputs)
-        loss = nn.functional.mse_loss(output, inputs[:, :1])
-        (loss * (torch.nan if step >= BROKEN else 1)).backward()
+        wanted = inputs[:, :1] * (torch.nan if step >= BROKEN else 1)
+        nn.functional.mse_loss(output, wanted).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         time.sleep(0.01)  # as long as a small step takes; the cores are needed elsewhere
 

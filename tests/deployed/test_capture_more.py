@@ -26,7 +26,7 @@ def saved_for_it(recording: Recording) -> list[int]:
 
 
 def test_a_finding_makes_the_hook_save_denser_for_a_while(cloud: Cloud) -> None:
-    environ = {**os.environ, **cloud.server.environment(), "TRAINING_JOB_NAME": JOB}
+    environ = {**os.environ, **cloud.server.environment()}
     environ["TRAINWARDEN_OUT"] = f"s3://{cloud.bucket}"
     objects = S3Objects(cloud.bucket, cloud.s3)
     script = str(Path(__file__).with_name("denser.py"))
