@@ -166,11 +166,24 @@ class Session:
         """Say whether a step that the schedule wants may cost what it does."""
         return self.options.schedule.demands(step) or self.budget.allows(step)
 
-    def draft(self, step: int, mode: Mode, mode_step: int) -> Draft:
-        """Open the draft of a saved step."""
+    def draft(self, step: int, mode: Mode, mode_step: int, *, whole: bool = False) -> Draft:
+        """Open the draft of a saved step.
+
+        Args:
+            step: Of the run.
+            mode: Training or evaluation.
+            mode_step: Within the mode.
+            whole: Measure whole tensors whatever it costs.
+        """
         draft = Draft(step, mode, mode_step, self.now())
         if mode is TRAIN:
+            schedule = self.options.schedule
+            draft.exact = (
+                whole or schedule.demands(step) or (schedule.measures(step) and self.budget.ample)
+            )
             facts = self.budget.begin(step)
+            if not draft.exact:
+                facts["sampled"] = 1.0
             if facts and Collection.CAPTURE in self.options.collections:
                 draft.facts(Collection.CAPTURE, facts)
         return draft

@@ -236,7 +236,8 @@ class Steps:
         """Begin the draft of the step to come, if it is saved."""
         step = self.phase.step
         saved = self._schedule.saves(step) and self._session.affords(step)
-        opened = self.drafts.open(step, saved=saved or self.events.window.wants(step))
+        wanted = self.events.window.wants(step)
+        opened = self.drafts.open(step, saved=saved or wanted, whole=wanted)
         if self._captured:
             self._captured.clear()
         self.forward.opened()
