@@ -40,7 +40,7 @@ FUNCTIONS = {
     "Jobs/Handler": "Its on-failure destination is a queue, which keeps the error as well.",
     "Sweeper/Handler": "Its on-failure destination is a queue, which keeps the error as well.",
     "Notifier/Handler": "Its on-failure destination is a queue, which keeps the error as well.",
-    "Stop/Handler": "Only the state machine invokes it, synchronously, and handles the error.",
+    "Stop/Handler": "Its on-failure destination is a queue, and the state machine handles errors.",
     "CustomRules/Handler": "Only the pipeline invokes it, and takes its error for an answer.",
     "Emptier/Handler": "CloudFormation waits for its answer and reports the error.",
 }
@@ -53,7 +53,7 @@ DEAD_LETTERS = (
     "Jobs/Handler/DeadLetters",
     "Sweeper/Handler/DeadLetters",
     "Notifier/Handler/DeadLetters",
-    "Stop/DeadLetters",
+    "Stop/Handler/DeadLetters",
 )
 
 
@@ -93,7 +93,7 @@ def all_accepted(stack: Stack) -> Iterator[Accepted]:
     yield Accepted(
         "Stop/Handler/Role",
         WILDCARD.format(f"{bucket}/jobs/*/control.json"),
-        "It asks loops outside SageMaker to end, and job names are not known beforehand.",
+        "It asks loops to end and hooks for detail, and job names are not known beforehand.",
     )
     for path in READERS:
         yield Accepted(

@@ -9,6 +9,7 @@ from typing import Any
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -137,10 +138,11 @@ class EventFunction(PythonFunction):
             max_event_age=MAX_EVENT_AGE,
         )
 
-    def target(self) -> targets.LambdaFunction:
-        """Return the function as a rule's target."""
+    def target(self, event: events.RuleTargetInput | None = None) -> targets.LambdaFunction:
+        """Return the function as a rule's target; it is given ``event`` or the whole one."""
         return targets.LambdaFunction(
             self.function,
+            event=event,
             dead_letter_queue=self.dead_letters,
             retry_attempts=self._retries,
             max_event_age=MAX_EVENT_AGE,

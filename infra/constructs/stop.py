@@ -1,5 +1,7 @@
 """Stopping a job: authorize, stop, confirm, record; never a job that is not marked.
 
+Beside it, asking a job for detail, by the same function: it writes control documents.
+
 The tag is asked for twice: by the policy engine in the function, and by an explicit Deny in the
 role that stops, which no bug of ours can talk its way around.
 """
@@ -15,8 +17,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from infra.config import Config
-from infra.constructs.alarms import dead_letters
-from infra.constructs.function import LOG_RETENTION, MAX_EVENT_AGE, Platform, PythonFunction
+from infra.constructs.function import LOG_RETENTION, MAX_EVENT_AGE, EventFunction, Platform
 from infra.constructs.judging import Judging
 from infra.constructs.notifier import SOURCE
 from infra.constructs.stop_flow import StopFlow
@@ -41,7 +42,7 @@ class Stop(Construct):
         bus: events.IEventBus,
     ) -> None:
         super().__init__(scope, id_)
-        made = PythonFunction(
+        made = EventFunction(
             self,
             "Handler",
             platform=platform,
@@ -57,28 +58,34 @@ class Stop(Construct):
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
         self.role.add_to_principal_policy(never_without_the_tag(platform.config))
         self.machine = self._machine(platform.config)
-        lost = dead_letters(self, "DeadLetters", platform.alarms, "Requests to stop a job")
-        events.Rule(
-            self,
-            "Requested",
-            event_bus=bus,
-            description="A verdict asks to stop a job that allows it",
-            event_pattern=events.EventPattern(
-                source=[SOURCE],
-                detail_type=["Verdict Changed"],
-                detail={"data": {"stop_requested": [True]}},
-            ),
-            targets=[
-                targets.SfnStateMachine(
-                    self.machine, dead_letter_queue=lost, max_event_age=MAX_EVENT_AGE
-                )
-            ],
+        stop = targets.SfnStateMachine(
+            self.machine, dead_letter_queue=made.dead_letters, max_event_age=MAX_EVENT_AGE
         )
+        self._on("Requested", bus, "A verdict asks to stop a job that allows it", "stop", stop)
+        capture = made.target(_operation("capture"))
+        self._on("MoreRequested", bus, "A verdict asks a job for detail", "capture", capture)
         platform.alarms.when(
             self.machine.metric_failed(period=Duration.minutes(5)),
             self,
             "Failed",
             "A request to stop a job ended without a record of what became of it.",
+        )
+
+    def _on(
+        self, id_: str, bus: events.IEventBus, description: str, what: str, do: events.IRuleTarget
+    ) -> None:
+        """Do something about a verdict that asks for it."""
+        events.Rule(
+            self,
+            id_,
+            event_bus=bus,
+            description=description,
+            event_pattern=events.EventPattern(
+                source=[SOURCE],
+                detail_type=["Verdict Changed"],
+                detail={"data": {f"{what}_requested": [True]}},
+            ),
+            targets=[do],
         )
 
     def _machine(self, config: Config) -> sfn.StateMachine:
@@ -103,3 +110,15 @@ class Stop(Construct):
                 include_execution_data=True,
             ),
         )
+
+
+def _operation(name: str) -> events.RuleTargetInput:
+    """Return what the function is given of a ``Verdict Changed`` event."""
+    data = "$.detail.data"
+    return events.RuleTargetInput.from_object(
+        {
+            "operation": name,
+            "job": events.EventField.from_path(f"{data}.job"),
+            "rule": events.EventField.from_path(f"{data}.rule"),
+        }
+    )

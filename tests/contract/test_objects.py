@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from trainwarden.errors import MalformedObjectError
+from trainwarden.errors import ConflictError, MalformedObjectError
 from trainwarden.store.listing import folders
 from trainwarden.store.ports import ObjectStore
 
@@ -116,3 +116,31 @@ def test_folders_are_named_once_in_the_order_of_their_keys(objects: ObjectStore)
     assert list(folders(objects, "")) == ["jobs"]
     assert list(folders(objects, "jobs/long/")) == ["steps"]
     assert list(folders(objects, "nothing/")) == []
+
+
+def test_an_object_is_replaced_only_if_it_is_still_what_was_read(objects: ObjectStore) -> None:
+    key = "jobs/demo/control.json"
+    with pytest.raises(ConflictError):
+        objects.replace(key, b"b", before=b"a")
+    objects.replace(key, b"a", before=None)
+    for before in (None, b"", b"x", b"ab"):
+        with pytest.raises(ConflictError):
+            objects.replace(key, b"b", before=before)
+    objects.replace(key, b"bb", before=b"a")
+    assert objects.get(key, max_bytes=10) == b"bb"
+    assert list(objects.keys("jobs/")) == [key]
+
+
+def test_of_writers_that_read_the_same_one_replaces_it(objects: ObjectStore) -> None:
+    objects.put("jobs/demo/control.json", b"read by all")
+
+    def write(number: int) -> int:
+        try:
+            objects.replace("jobs/demo/control.json", bytes([number]), before=b"read by all")
+        except ConflictError:
+            return 0
+        return number
+
+    with ThreadPoolExecutor(4) as pool:
+        (won,) = filter(None, pool.map(write, range(1, 5)))
+    assert objects.get("jobs/demo/control.json", max_bytes=10) == bytes([won])

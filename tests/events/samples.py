@@ -286,6 +286,22 @@ def without_finding(verdict: Verdict, previous: Status | None = None) -> events.
     )
 
 
+def capture_events() -> Iterator[tuple[str, events.Event]]:
+    """Yield a verdict that asks for detail, and what came of that."""
+    tags = {**TAGS, "trainwarden:rule:DeadRelu": "action=capture-more"}
+    yield "verdict-capture-more", verdict_event(replace(FOUND["dead-relu"], step=910), tags)
+    asked = {"steps": 50, "tensors": ["activation/features.4"]}
+    for outcome, reason, more in (
+        ("asked", "the next 50 steps are saved in detail", asked),
+        ("failed", "expected to change the control document, found AccessDenied", {}),
+    ):
+        result = {"outcome": outcome, "reason": reason, **more}
+        told = events.action_taken(
+            RECORD, kind="capture-more", rule="DeadRelu", result=result, time=NOW
+        )
+        yield f"action-capture-{outcome}", told
+
+
 def samples() -> Iterator[tuple[str, events.Event]]:
     """Yield file name and event."""
     yield "job-opened", events.job_opened(RECORD, time=NOW)
@@ -325,6 +341,7 @@ def samples() -> Iterator[tuple[str, events.Event]]:
                 RECORD, kind="stop", rule="VanishingGradient", result=result, time=NOW
             ),
         )
+    yield from capture_events()
     yield (
         "data-rejected",
         events.data_rejected(

@@ -35,7 +35,7 @@ ALLOWED = {
     "Evaluator/Handler/Role": COMMIT | READ | LOOK | QUEUE,
     "Jobs/Handler/Role": COMMIT | READ | LOOK | KEEP,
     "Sweeper/Handler/Role": COMMIT | READ | LOOK | {"dynamodb:Query"} | KEEP,
-    "Stop/Handler/Role": COMMIT | READ | LOOK | {"dynamodb:Query", "s3:PutObject"},
+    "Stop/Handler/Role": COMMIT | READ | LOOK | {"dynamodb:Query", "s3:PutObject"} | KEEP,
     "Announcer/Handler/Role": STREAM | {"events:PutEvents"} | KEEP,
     "Notifier/Handler/Role": {"sns:Publish", "kms:Decrypt", "kms:GenerateDataKey"} | KEEP,
 }

@@ -251,7 +251,7 @@ def test_nobody_else_in_the_stack_may_stop_a_job(stack: Synthesis) -> None:
 
 
 def test_only_a_verdict_that_asks_for_it_starts_the_machine(stack: Synthesis) -> None:
-    rule = stack.only("AWS::Events::Rule", "Stop")
+    rule = stack.only("AWS::Events::Rule", "Stop/Requested")
     assert rule["EventPattern"] == {
         "source": ["trainwarden"],
         "detail-type": ["Verdict Changed"],
@@ -260,7 +260,7 @@ def test_only_a_verdict_that_asks_for_it_starts_the_machine(stack: Synthesis) ->
     assert rule["EventBusName"] == {"Ref": stack.id_of("AWS::Events::EventBus", "Bus")}
     (target,) = rule["Targets"]
     assert target["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0] == stack.id_of(
-        "AWS::SQS::Queue", "Stop/DeadLetters"
+        "AWS::SQS::Queue", "Stop/Handler/DeadLetters"
     )
     assert "Input" not in target
     assert "InputTransformer" not in target

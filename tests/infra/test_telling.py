@@ -64,7 +64,29 @@ def test_an_event_starts_the_state_machine_only_if_it_asks_for_a_stop(
 ) -> None:
     event = json.loads(golden.read_text("utf-8"))
     asks = event["detail"]["data"].get("stop_requested", False)
-    assert matches(stack.only(RULE, "Stop")["EventPattern"], event) is asks
+    assert matches(stack.only(RULE, "Stop/Requested")["EventPattern"], event) is asks
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_an_event_asks_for_detail_only_if_it_says_so(stack: Synthesis, golden: Path) -> None:
+    event = json.loads(golden.read_text("utf-8"))
+    asks = event["detail"]["data"].get("capture_requested", False)
+    assert matches(stack.only(RULE, "Stop/MoreRequested")["EventPattern"], event) is asks
+
+
+def test_the_function_that_asks_for_detail_is_given_job_and_rule(stack: Synthesis) -> None:
+    (target,) = stack.only(RULE, "Stop/MoreRequested")["Targets"]
+    transformer = target["InputTransformer"]
+    assert transformer["InputPathsMap"] == {
+        "detail-data-job": "$.detail.data.job",
+        "detail-data-rule": "$.detail.data.rule",
+    }
+    assert json.loads(transformer["InputTemplate"].replace("<", '"<').replace(">", '>"')) == {
+        "operation": "capture",
+        "job": "<detail-data-job>",
+        "rule": "<detail-data-rule>",
+    }
+    assert target["DeadLetterConfig"]
 
 
 def test_every_job_of_sagemaker_is_heard_of_on_the_default_bus(stack: Synthesis) -> None:

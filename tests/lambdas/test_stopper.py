@@ -86,7 +86,7 @@ def test_an_action_is_recorded_and_told_once(broken: World, context: Context) ->
 
 def test_an_operation_that_does_not_exist_is_refused(world: World, context: Context) -> None:
     del world
-    with pytest.raises(BadInputError, match="authorize, ask or record"):
+    with pytest.raises(BadInputError, match="authorize, ask, capture or record"):
         handler({**AUTHORIZE, "operation": "stop"}, context)
 
 
@@ -106,3 +106,18 @@ def test_a_loop_outside_sagemaker_is_asked_through_its_control_document(
     handler(record("asked"), context)
     (told,) = world.events("Action Taken")
     assert told["outcome"] == "asked"
+
+
+def test_a_hook_is_asked_for_detail_whatever_started_the_job(
+    world: World, context: Context
+) -> None:
+    world.manifest(rules={"ExplodingTensor": {"action": "capture-more"}})
+    world.pipeline().notice(world.steps(0, obs(0), obs(1, NAN)))
+    for _ in range(2):
+        assert handler({**AUTHORIZE, "operation": "capture"}, context)["outcome"] == "asked"
+    body = world.objects.get(control_key(JOB), max_bytes=10_000)
+    (request,) = Control.from_bytes(body or b"").details
+    assert request.id == "ExplodingTensor-1"
+    assert [entry.id for entry in world.entries(EntryKind.ACTION)] == [
+        "capture-more#ExplodingTensor"
+    ]

@@ -219,7 +219,7 @@ def test_the_cloud_ends_a_training() -> None:
     callback = watching(store, data)
     session = callback._watching.session
     assert session is not None
-    session._control(Control(1, stop=True, reason="enough", capture={}))
+    session._control(Control(1, stop=True, reason="enough"))
     booster = lgb.train({**QUIET, **SHALLOW}, data, 50, callbacks=[callback])
     assert booster.current_iteration() == 1
     assert b"stopped" in (store.get("jobs/case/end/0000.tw", max_bytes=10**6) or b"")

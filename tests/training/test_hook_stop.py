@@ -12,10 +12,10 @@ import trainwarden
 from tests.training.loops import digits, mlp
 from tests.unit.hook.recording import QUICK, read
 from trainwarden.cli.main import main
-from trainwarden.pipeline.actions import ask_to_stop
+from trainwarden.pipeline.control import ask_to_stop
 from trainwarden.store.folder import FolderObjects
 from trainwarden.store.memory import MemoryObjects
-from trainwarden.wire.control import Control
+from trainwarden.wire.control import Control, DetailRequest
 from trainwarden.wire.keys import control_key
 
 X, Y = digits(16)
@@ -91,8 +91,9 @@ def test_a_control_document_is_replaced_whatever_lies_there() -> None:
     store, key = MemoryObjects(), control_key("job")
     for version in (1, 1):  # asked for the same reason twice
         assert ask_to_stop(store, "job", "a").version == version
-    store.put(key, Control(7, capture={"save_interval": 1}).to_bytes())
-    asked = Control(8, stop=True, reason="a", capture={"save_interval": 1})
+    details = (DetailRequest("one", tensors=("fc1.*",)),)
+    store.put(key, Control(7, details=details).to_bytes())
+    asked = Control(8, stop=True, reason="a", details=details)
     assert ask_to_stop(store, "job", "a") == asked
     assert Control.from_bytes(store.get(key, max_bytes=10_000) or b"") == asked
     store.put(key, b"nonsense")

@@ -63,6 +63,14 @@ def test_lists_are_written_with_plus_since_tags_know_no_comma() -> None:
     assert spec.actions == ("stop", "notify")
 
 
+def test_more_capture_is_an_action_beside_others() -> None:
+    tags = {"trainwarden:rule:Overfit": "action=capture-more+email:a+b@example.com+stop"}
+    config = resolve(tags=tags)
+    assert config.problems == ()
+    (spec,) = (rule for rule in config.rules if rule.key == "Overfit")
+    assert spec.actions == ("capture-more", "email:a+b@example.com", "stop")
+
+
 def test_an_action_may_name_an_address() -> None:
     tags = {"trainwarden:rule:Overfit": "action=email:ml@example.com"}
     spec = next(spec for spec in resolve(tags=tags).rules if spec.key == "Overfit")

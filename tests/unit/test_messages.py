@@ -23,6 +23,7 @@ from trainwarden.model import Json, Severity
 
 SAMPLES = dict(samples.samples())
 SILENT = {
+    "action-capture-asked",
     "data-rejected",
     "finding-recorded",
     "job-closed",

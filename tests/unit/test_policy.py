@@ -80,6 +80,30 @@ def test_a_rules_own_action_beats_the_deployment(action: str, stops: bool) -> No
     assert ("stop" in asked(tags=tags, stop_on="warning")) is stops
 
 
+@pytest.mark.parametrize(
+    ("action", "kinds"),
+    [
+        ("capture-more", {"notify": True, "capture-more": True}),
+        ("capture-more+stop", {"notify": True, "capture-more": True, "stop": False}),
+        ("stop", {"notify": True, "stop": False}),
+    ],
+)
+def test_detail_is_asked_for_by_action_and_needs_no_tag(
+    action: str, kinds: dict[str, bool]
+) -> None:
+    found = asked(tags={"trainwarden:rule:Overfit": f"action={action}"})
+    assert {kind: allowed for kind, (allowed, _) in found.items()} == kinds
+
+
+def test_a_muted_rule_and_one_whose_cause_asks_already_ask_for_no_detail() -> None:
+    wants = {"trainwarden:rule:Overfit": "action=capture-more"}
+    assert asked(tags={**wants, "trainwarden:mute": "Overfit"})["capture-more"] == (False, "muted")
+    config = resolve(tags={**wants, "trainwarden:rule:DeadRelu": "action=capture-more"})
+    cause = Verdict("DeadRelu", "ACT001", Status.ISSUES_FOUND)
+    assert policy.respond(config, FOUND, Severity.ERROR).captures
+    assert not policy.respond(config, FOUND, Severity.ERROR, cause=cause).captures
+
+
 def test_without_the_tag_a_stop_is_asked_for_and_not_allowed() -> None:
     allowed, reason = asked(tags={})["stop"]
     assert not allowed

@@ -13,6 +13,7 @@ from trainwarden import actions
 from trainwarden.actions import (
     SMS,
     ActionList,
+    CaptureMoreAction,
     Email,
     EmailAction,
     NotifyAction,
@@ -44,6 +45,7 @@ def test_rules_can_be_imported_by_name() -> None:
     assert Overfit is registry()["Overfit"]
     assert trainwarden.RuleCollection is RuleCollection
     assert trainwarden.StopTrainingAction is StopTrainingAction
+    assert trainwarden.CaptureMoreAction is CaptureMoreAction
     assert trainwarden.actions is actions
     with pytest.raises(AttributeError, match="Overfitting"):
         getattr(trainwarden.rules, "Overfitting")  # noqa: B009 - a misspelt name
@@ -117,6 +119,7 @@ def test_rules_and_classes_may_stand_alone() -> None:
         (StopTrainingAction, ("stop",)),
         (StopTrainingAction("resnet"), ("stop",)),
         ([NotifyAction(), EmailAction("a@b.cd")], ("notify", "email:a@b.cd")),
+        ([CaptureMoreAction, StopTrainingAction()], ("capture-more", "stop")),
     ],
 )
 def test_actions_are_words_of_the_configuration(action: Any, words: tuple[str, ...]) -> None:

@@ -98,6 +98,9 @@ class Flaky:
             raise self.errors.pop(0)
         self.inner.put(key, body)
 
+    def replace(self, key: str, body: bytes, *, before: bytes | None) -> None:
+        self.inner.replace(key, body, before=before)
+
     def get(self, key: str, *, max_bytes: int) -> bytes | None:
         return self.inner.get(key, max_bytes=max_bytes)
 

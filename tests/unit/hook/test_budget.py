@@ -53,7 +53,7 @@ def test_before_steps_are_left_out_they_are_measured_from_samples() -> None:
         assert budget.ample
         budget.begin(step)
         budget.end(step)
-    told = []
+    told: list[tuple[bool, bool]] = []
     for spent in (0.0, 0.9, 0.2, 1.0):  # of 100 s, of which 2 may be spent
         now = 100.0 if not told else now
         budget.enter()

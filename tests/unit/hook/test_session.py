@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +16,16 @@ from tests.unit.hook.recording import LAZY, QUICK, Crashing, Flaky, read
 from trainwarden.errors import BadInputError, TrainwardenError
 from trainwarden.hook.config import Place
 from trainwarden.hook.options import Options
+from trainwarden.hook.schedule import Schedule
+from trainwarden.hook.sender import Sender, Sending
 from trainwarden.hook.session import Session
 from trainwarden.hook.uploader import Limits
-from trainwarden.model import Mode, TensorInfo
+from trainwarden.model import Layout, Mode, TensorInfo
 from trainwarden.store.memory import MemoryObjects
 from trainwarden.store.ports import ObjectStore
-from trainwarden.wire.control import Control
+from trainwarden.wire.control import Control, DetailRequest
 from trainwarden.wire.keys import control_key
+from trainwarden.wire.manifest import Manifest
 
 TABLE = np.arange(64.0).reshape(2, 32)
 
@@ -194,6 +198,42 @@ def test_the_cloud_can_ask_the_loop_to_stop() -> None:
     assert session.stop_requested
     assert session.stopping.reason == "loss is NaN"
     session.close("finished")
+
+
+def test_the_cloud_can_ask_for_detail(caplog: pytest.LogCaptureFixture) -> None:
+    store, asked = MemoryObjects(), DetailRequest("DeadRelu", steps=2)
+    store.put(control_key("job"), Control(version=1, details=(asked,)).to_bytes())
+    session = start(store, Options(schedule=Schedule(interval=1000, dense=1)), QUICK)
+    heard, ask = threading.Event(), session.detail.ask
+
+    def hear(requests: Iterable[DetailRequest]) -> None:
+        ask(requests)
+        heard.set()
+
+    session.detail.ask = hear  # type: ignore[method-assign]
+    save(session, 0)
+    assert heard.wait(30)
+    assert [step for step in range(1, 9) if session.due(step)] == [1, 2]
+    session.close("finished")
+    assert "the next 2 steps are saved in detail (DeadRelu)" in caplog.text
+
+
+def test_what_was_asked_before_a_restart_is_not_done_again() -> None:
+    store, early = MemoryObjects(), DetailRequest("early")
+    store.put(control_key("job"), Control(1, details=(early,)).to_bytes())
+    manifest = Manifest("job", "run", identity="me")
+    observed = Sender(store, manifest, 0)
+    assert not observed.resume(continues=True)
+    assert (advice := observed.advice()) is not None
+    assert advice.details == (early,)
+    observed.send(Sending(0, b"", Layout()))
+    again = Sender(store, manifest, 0)
+    assert again.resume(continues=True)
+    assert (advice := again.advice()) is not None
+    assert advice.details == ()
+    store.put(control_key("job"), Control(2, details=(early, DetailRequest("late"))).to_bytes())
+    assert (advice := again.advice()) is not None
+    assert [one.id for one in advice.details] == ["late"]
 
 
 def test_closing_twice_is_closing_once() -> None:

@@ -14,7 +14,7 @@ from trainwarden.errors import MalformedObjectError
 from trainwarden.model import Layout
 from trainwarden.wire.codec import LayoutUnknownError, StepsObject, decode, encode
 from trainwarden.wire.container import Entry, pack, unpack
-from trainwarden.wire.control import Control
+from trainwarden.wire.control import Control, DetailRequest
 from trainwarden.wire.keys import StepsKey
 from trainwarden.wire.manifest import End, Manifest
 
@@ -153,7 +153,7 @@ def test_any_value_in_any_place_of_a_document(
     wanted = {
         Manifest: lambda: Manifest("job", "run", layout=layout, rules={"a": [1]}).to_bytes(),
         End: lambda: End("job", 1, "run", 3, counters={"dropped": 2}).to_bytes(),
-        Control: lambda: Control(2, stop=True, reason="why", capture={"every": 5}).to_bytes(),
+        Control: lambda: Control(2, reason="why", details=(DetailRequest("a"),)).to_bytes(),
     }[kind]()
     document = json.loads(wanted)
     for at in paths(document):

@@ -53,7 +53,15 @@ _LAZY = {
     ),
     "RuleCollection": "rules",
     **dict.fromkeys(
-        ("ActionList", "EmailAction", "NotifyAction", "SMSAction", "StopTrainingAction"), "actions"
+        (
+            "ActionList",
+            "CaptureMoreAction",
+            "EmailAction",
+            "NotifyAction",
+            "SMSAction",
+            "StopTrainingAction",
+        ),
+        "actions",
     ),
 }
 

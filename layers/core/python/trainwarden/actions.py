@@ -13,6 +13,7 @@ __all__ = [
     "SMS",
     "Action",
     "ActionList",
+    "CaptureMoreAction",
     "Email",
     "EmailAction",
     "NotifyAction",
@@ -43,6 +44,15 @@ class StopTrainingAction(Action):
     def words(self) -> tuple[str, ...]:
         """Return it as the words of a job's configuration."""
         return ("stop",)
+
+
+@dataclass(frozen=True)
+class CaptureMoreAction(Action):
+    """Save the job's next steps in detail, and the suspect layers' tensors as they are."""
+
+    def words(self) -> tuple[str, ...]:
+        """Return it as the words of a job's configuration."""
+        return ("capture-more",)
 
 
 @dataclass(frozen=True)

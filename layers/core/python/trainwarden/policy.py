@@ -3,6 +3,7 @@
 A stop is *requested* by a rule's ``action=stop`` or, where nothing is said, by a verdict severe
 enough for the deployment. It is *permitted* only by the job's own tag ``trainwarden:stop=allow``,
 read afresh just before the stop; IAM denies it a second time to anything without that tag.
+Detail is asked for only by a rule's ``action=capture-more``, so often a job and no more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from trainwarden.wire.seal import fingerprint, seal_key
 STOP_TAG = "trainwarden:stop"
 STOP_ON = ("error", "warning", "never")
 SAGEMAKER, CONTROL = "sagemaker", "control"
+STOP, CAPTURE = "stop", "capture-more"
+MAX_CAPTURES = 4  # requests for detail that the rules of a job make
 _RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 _LIMIT = {"error": 2, "warning": 1}
 
@@ -30,7 +33,8 @@ _LIMIT = {"error": 2, "warning": 1}
 class ActionRequest(NamedTuple):
     """One thing to be done about a verdict.
 
-    ``kind`` is ``notify`` or ``stop``; ``reason`` says for a person why it is allowed or not.
+    ``kind`` is ``notify``, ``stop`` or ``capture-more``; ``reason`` says for a person why it is
+    allowed or not.
     """
 
     kind: str
@@ -61,7 +65,12 @@ class Response(NamedTuple):
     @property
     def stops(self) -> bool:
         """True if a stop is asked for and permitted, so far as the configuration says."""
-        return any(action.kind == "stop" and action.allowed for action in self.actions)
+        return _does(self.actions, STOP)
+
+    @property
+    def captures(self) -> bool:
+        """True if detail is asked for."""
+        return _does(self.actions, CAPTURE)
 
 
 @dataclass(frozen=True)
@@ -100,14 +109,20 @@ def requests(
     told = ActionRequest(
         "notify", verdict.rule, not muted, "muted by trainwarden:mute" if muted else "not muted"
     )
-    why = _wants_stop(config, verdict, severity, stop_on)
-    if not why:
-        return (told,)
+    asked = [told]
+    if why := _wants_stop(config, verdict, severity, stop_on):
+        unmarked = f"the job has no tag {STOP_TAG}=allow (outside SageMaker: watch(stop='allow'))"
+        reason = f"{why}; the job allows it" if config.stop else unmarked
+        asked.append(ActionRequest(STOP, verdict.rule, config.stop, reason))
+    if _wants_detail(config, verdict):
+        asked.append(ActionRequest(CAPTURE, verdict.rule, True, f"the rule has action={CAPTURE}"))
     if muted:
-        return (told, ActionRequest("stop", verdict.rule, allowed=False, reason="muted"))
-    unmarked = f"the job has no tag {STOP_TAG}=allow (outside SageMaker: watch(stop='allow'))"
-    reason = f"{why}; the job allows it" if config.stop else unmarked
-    return (told, ActionRequest("stop", verdict.rule, config.stop, reason))
+        asked[1:] = [one._replace(allowed=False, reason="muted") for one in asked[1:]]
+    return tuple(asked)
+
+
+def _does(actions: Sequence[ActionRequest], kind: str) -> bool:
+    return any(action.kind == kind and action.allowed for action in actions)
 
 
 def respond(
@@ -138,7 +153,7 @@ def _without_echo(
         reason = ""
         if action.kind == "notify":
             reason = _told_elsewhere(config, action.rule, cause)
-        elif cause is not None and _stops(config, cause, stop_on):
+        elif cause is not None and _asks(config, cause, action.kind, stop_on):
             reason = f"{cause.rule} asks for it already"
         withdrawn = action.allowed and reason
         done.append(action._replace(allowed=False, reason=reason) if withdrawn else action)
@@ -155,16 +170,15 @@ def _told_elsewhere(config: JobConfig, rule: str, cause: Verdict | None) -> str:
     return f"a member of {own.key}, which tells" if own is not None else ""
 
 
-def _stops(config: JobConfig, verdict: Verdict, stop_on: str) -> bool:
+def _asks(config: JobConfig, verdict: Verdict, kind: str, stop_on: str) -> bool:
     severity = verdict.severity or Severity.WARNING
-    asked = requests(config, verdict, severity, stop_on=stop_on)
-    return any(action.kind == "stop" and action.allowed for action in asked)
+    return _does(requests(config, verdict, severity, stop_on=stop_on), kind)
 
 
 def stopping(config: JobConfig, verdicts: Sequence[Verdict], *, stop_on: str) -> str:
     """Return the rule whose verdict asked for a stop that is permitted, empty if none did."""
     ill = [v for v in verdicts if v.status is Status.ISSUES_FOUND]
-    return next((v.rule for v in ill if _stops(config, v, stop_on)), "")
+    return next((v.rule for v in ill if _asks(config, v, STOP, stop_on)), "")
 
 
 def addresses(config: JobConfig, rule: str) -> tuple[str, ...]:
@@ -182,12 +196,37 @@ def _wants_stop(config: JobConfig, verdict: Verdict, severity: Severity, stop_on
     if spec is None:  # verdicts that are no rule's, such as NoData: there is nothing to save
         return ""
     if spec.actions:
-        return "the rule has action=stop" if "stop" in spec.actions else ""
+        return "the rule has action=stop" if STOP in spec.actions else ""
     if config.set_of(verdict.rule) is not None:
         return ""  # its set decides
     if _RANK[severity] >= _LIMIT.get(stop_on, len(_RANK)):
         return f"severity {severity}"
     return ""
+
+
+def _wants_detail(config: JobConfig, verdict: Verdict) -> bool:
+    spec = config.asked(verdict.rule)
+    issues = verdict.status is Status.ISSUES_FOUND
+    return issues and spec is not None and CAPTURE in spec.actions
+
+
+def objection_to_capture(record: JobRecord, rule: str, *, asked: int) -> str:
+    """Return why a job is not to be asked for detail, empty if it may be.
+
+    Args:
+        record: The job in the ledger.
+        rule: Key of the rule whose verdict asks for it.
+        asked: How often the job's other rules have asked already.
+    """
+    return next(_objections_to_capture(record, rule, asked), "")
+
+
+def _objections_to_capture(record: JobRecord, rule: str, asked: int) -> Iterator[str]:
+    if record.status is JobStatus.CLOSED:
+        yield "the job is already over"
+    if asked >= MAX_CAPTURES:
+        yield f"{asked} rules of the job have asked for detail already"
+    yield from _verdict_objections(record, rule, CAPTURE)
 
 
 def authorize_stop(
@@ -258,14 +297,14 @@ def run_key(training: TrainingJob) -> bytes:
     return seal_key(training.arn, training.hyperparameters, nonce)
 
 
-def _verdict_objections(record: JobRecord, rule: str) -> Iterator[str]:
+def _verdict_objections(record: JobRecord, rule: str, kind: str = STOP) -> Iterator[str]:
     config = JobConfig.from_json(record.config)
     spec = config.asked(rule)
     if spec is None:
         yield f"no rule {rule} runs for this job"
         return
-    if spec.actions and "stop" not in spec.actions:
-        yield f"the rule {rule} does not ask for a stop"
+    if kind not in spec.actions and (spec.actions or kind != STOP):
+        yield f"the rule {rule} does not ask for {'a stop' if kind == STOP else 'detail'}"
     if config.is_muted(rule):
         yield f"the rule {rule} is muted"
     try:

@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from trainwarden.cli import (
+        capture,
         commands,
         doctor,
         mute,
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     followed.add_argument("--interval", type=_seconds, default=2.0, help="seconds between looks")
     ended = _add(verbs, "stop", stop.stop, where=True, job=True)
     ended.add_argument("--reason", default="a person asked for it", help="what the job is told")
+    capture.add_arguments(_add(verbs, "capture", capture.capture, where=True, job=True))
     muted = _add(verbs, "mute", mute.mute, where=True, job=True)
     muted.add_argument("rule", nargs="?", help="only this rule; without it the whole job")
     muted.add_argument("--undo", action="store_true", help="announce again")

@@ -6,7 +6,7 @@ import argparse
 
 from trainwarden.cli.commands import OK, load, place_of
 from trainwarden.cli.render import Output
-from trainwarden.pipeline.actions import ask_to_stop
+from trainwarden.pipeline.control import ask_to_stop
 
 
 def stop(args: argparse.Namespace, out: Output) -> int:

@@ -22,7 +22,7 @@ from trainwarden.rules import (
     registry,
 )
 
-ACTIONS = ("stop", "notify", "none")
+ACTIONS = ("stop", "capture-more", "notify", "none")
 ADDRESS = re.compile(r"[^@\s:]+@[^@\s]+\.[^@\s.]+")
 PHONE = re.compile(r"\+[0-9]{6,15}")
 TOPIC = re.compile(r"trainwarden-[A-Za-z0-9_-]{1,244}")
@@ -39,7 +39,7 @@ SPELLINGS = (
 SWITCH_OFF = frozenset({"off", "none", "false", "no", "0", "disabled"})
 # Telephone numbers begin with a plus and addresses may hold one: split before known words only.
 _BETWEEN_ACTIONS = re.compile(
-    r"\+(?=(?:stop|notify|none)(?:\+|$)|email:|sms:)|[,;\s]+", re.IGNORECASE
+    rf"\+(?=(?:{'|'.join(ACTIONS)})(?:\+|$)|email:|sms:)|[,;\s]+", re.IGNORECASE
 )
 # A manifest may come from anybody, and all of this is kept in one item of the ledger.
 MAX_PROBLEMS = 30  # of one source
@@ -203,7 +203,8 @@ def _actions(value: Json) -> tuple[str, ...]:
         if word in ACTIONS or (kind == "email" and ADDRESS.fullmatch(address)):
             continue
         if not (kind == "sms" and PHONE.fullmatch(address)):
-            raise ConfigError("stop, notify, none, email:ADDRESS or sms:+NUMBER", repr(word))
+            words_of_ours = ", ".join(ACTIONS)
+            raise ConfigError(f"{words_of_ours}, email:ADDRESS or sms:+NUMBER", repr(word))
     return tuple(dict.fromkeys(words))
 
 

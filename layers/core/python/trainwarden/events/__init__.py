@@ -15,7 +15,7 @@ from typing import Final
 from trainwarden.config import JobConfig
 from trainwarden.events.strict import MAX_EVENT_BYTES, bounded, dumps, number, plain, size
 from trainwarden.model import Finding, Json, Severity, Status, Verdict
-from trainwarden.policy import Response, addresses
+from trainwarden.policy import CAPTURE, Response, addresses
 from trainwarden.store.ports import JobRecord
 
 __all__ = [
@@ -131,6 +131,7 @@ def verdict_changed(
             for action in response.actions
         ],
         "stop_requested": response.stops,
+        "capture_requested": response.captures,
         "stopping": response.stopping,
         "muted": response.muted,
         "notify": list(response.notify),
@@ -144,8 +145,9 @@ def action_taken(
 ) -> Event:
     """Tell what came of an action.
 
-    ``result`` holds ``outcome`` (``stopped``, ``refused``, ``dry_run``, ``failed``), ``reason``
-    for a person, and may hold more, which is passed on as ``details``.
+    ``result`` holds ``outcome`` (``stopped``, ``asked``, ``refused``, ``dry_run``, ``failed``),
+    ``reason`` for a person, and may hold more, which is passed on as ``details``. That detail was
+    asked for was told with the verdict: nobody hears of it again unless it failed.
     """
     outcome = str(result.get("outcome", "failed"))
     more = {k: v for k, v in result.items() if k not in {"outcome", "reason"}}
@@ -157,7 +159,7 @@ def action_taken(
         "reason": str(result.get("reason", "")),
         "details": more,
         "notify": list(addresses(JobConfig.from_json(record.config), rule)),
-        "muted": False,
+        "muted": kind == CAPTURE and outcome != "failed",
     }
     return _event(ACTION_TAKEN, record, data, time, (kind, rule, outcome))
 

@@ -54,6 +54,7 @@ class Sender:
         self._manifest_put = False
         self._seq = 0
         self._control_seen = 0
+        self._asked_before: frozenset[str] = frozenset()
 
     @property
     def job(self) -> str:
@@ -78,6 +79,7 @@ class Sender:
         if last >= 0:
             self._seq = last + 1
             self._continue_run()
+            self._asked_before = frozenset(one.id for one in self._control().details)
         return last >= 0 or number > 1
 
     def _last_seq(self) -> int:
@@ -156,17 +158,23 @@ class Sender:
         self._store.put(name, sealed(body, self._seal_key, name) if self._seal_key else body)
 
     def advice(self) -> Control | None:
-        """Return the control document if it changed; None if there is none to be read.
+        """Return the control document if it changed, without requests made before a restart.
 
         Raises:
             RetryableError: the store is unreachable.
         """
-        try:
-            body = self._store.get(control_key(self._manifest.job), max_bytes=MAX_CONTROL_BYTES)
-            control = Control.from_bytes(body) if body else None
-        except BadInputError:
-            return None  # the role may write only, or somebody wrote nonsense
-        if control is None or control.version <= self._control_seen:
+        control = self._control()
+        if control.version <= self._control_seen:
             return None
         self._control_seen = control.version
-        return control
+        # What the process before this one was asked for, it did, or the moment is gone.
+        new = [one for one in control.details if one.id not in self._asked_before]
+        return replace(control, details=tuple(new))
+
+    def _control(self) -> Control:
+        """Return the control document; one that asks for nothing if there is none to be read."""
+        with suppress(BadInputError):  # the role may write only, or somebody wrote nonsense
+            body = self._store.get(control_key(self._manifest.job), max_bytes=MAX_CONTROL_BYTES)
+            if body:
+                return Control.from_bytes(body)
+        return Control(version=0)

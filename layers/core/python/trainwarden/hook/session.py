@@ -22,6 +22,7 @@ from trainwarden.errors import TrainwardenError
 from trainwarden.hook.budget import Budget
 from trainwarden.hook.config import Place
 from trainwarden.hook.destination import open_store
+from trainwarden.hook.detail import Detail
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.options import Options
 from trainwarden.hook.rows import Rows
@@ -97,6 +98,7 @@ class Session:
         self._told = False  # that it did
         self._rows = Rows(self.say)
         self.budget = Budget(options.max_overhead)
+        self.detail = Detail(self.say)
         self._weighed = False  # what runs now is, as part of a saved step
         self._said: set[str] = set()
         self._wall, self._monotonic = time.time(), time.monotonic()
@@ -159,12 +161,22 @@ class Session:
         return self._rows.layout.tensors
 
     def due(self, step: int) -> bool:
-        """Say whether a training step is saved: the schedule wants it, and it may cost that."""
-        return self.options.schedule.saves(step) and self.affords(step)
+        """Say whether a training step is saved; asked once for each, before it is made.
 
-    def affords(self, step: int) -> bool:
-        """Say whether a step that the schedule wants may cost what it does."""
-        return self.options.schedule.demands(step) or self.budget.allows(step)
+        The schedule wants it and it may cost that, or somebody asked for detail.
+        """
+        schedule = self.options.schedule
+        if self.detail.active and self.detail.wants(step):
+            return True
+        return schedule.saves(step) and (schedule.demands(step) or self.budget.allows(step))
+
+    def expects(self, step: int) -> bool:
+        """Say whether a step is saved unless it costs too much."""
+        return self.options.schedule.saves(step) or self.detail.covers(step)
+
+    def covers(self, step: int) -> bool:
+        """Say whether a step may be saved if there is a reason to."""
+        return self.options.schedule.covers(step) or self.detail.covers(step)
 
     def draft(self, step: int, mode: Mode, mode_step: int, *, whole: bool = False) -> Draft:
         """Open the draft of a saved step.
@@ -177,11 +189,10 @@ class Session:
         """
         draft = Draft(step, mode, mode_step, self.now())
         if mode is TRAIN:
-            schedule = self.options.schedule
-            draft.exact = (
-                whole or schedule.demands(step) or (schedule.measures(step) and self.budget.ample)
-            )
-            facts = self.budget.begin(step)
+            schedule, asked = self.options.schedule, self.detail.facts(step)
+            whole = whole or bool(asked) or schedule.demands(step)
+            draft.exact = whole or (schedule.measures(step) and self.budget.ample)
+            facts = self.budget.begin(step) | asked
             if not draft.exact:
                 facts["sampled"] = 1.0
             if facts and Collection.CAPTURE in self.options.collections:
@@ -292,6 +303,7 @@ class Session:
         """Act on the cloud's advice; in the background thread."""
         if control.stop:
             self.stopping.ask(control.reason)
+        self.detail.ask(control.details)
 
     # ---- the way out ----------------------------------------------------------------------
 

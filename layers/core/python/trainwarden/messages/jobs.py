@@ -54,7 +54,8 @@ def action_taken(data: Data) -> Message:
     job, rule, kind = line(data.get("job")), line(data.get("rule")), line(data.get("kind"))
     outcome = line(data.get("outcome"))
     if kind != "stop" or outcome not in _STOP:
-        return _other_action(job, rule, f"{kind} {outcome}", line(data.get("reason")))
+        what = "capture in detail" if kind == "capture-more" else kind
+        return _other_action(job, rule, f"{what} {outcome}", line(data.get("reason")))
     title, meaning = (text.format(job=job, rule=rule) for text in _STOP[outcome])
     by_hand = f"aws sagemaker stop-training-job --training-job-name {job}"
     email = letter(

@@ -152,6 +152,11 @@ def _stop(data: Data) -> Data | None:
 
 
 def _consequence(data: Data) -> str:
+    more = " Its next steps are saved in detail." if data.get("capture_requested") else ""
+    return _whether_it_runs(data) + more
+
+
+def _whether_it_runs(data: Data) -> str:
     stop = _stop(data)
     on = f" on {line(data['instance'])}" if data.get("instance") else ""
     under_way = line(data.get("stopping"))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from trainwarden import events, policy
-from trainwarden.errors import MalformedObjectError, NotFoundError
+from trainwarden.config import JobConfig
+from trainwarden.engine import SetSpec
+from trainwarden.errors import BadInputError, NotFoundError
 from trainwarden.model import Json
 from trainwarden.pipeline import outcome
+from trainwarden.pipeline.control import ask_for_detail
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.values import Settings
 from trainwarden.store.ports import EntryKind, JobRecord, Ledger, ObjectStore, TrainingJobs
-from trainwarden.wire.control import MAX_CONTROL_BYTES, Control
-from trainwarden.wire.keys import control_key
+from trainwarden.wire.control import MAX_NAMES, MAX_WILDCARDS, DetailRequest
 
 
 def authorize_stop(
@@ -30,26 +31,54 @@ def authorize_stop(
     return policy.authorize_stop(record, described, rule, dry_run=settings.dry_run)
 
 
-def ask_to_stop(objects: ObjectStore, job: str, reason: str) -> Control:
-    """Ask a training loop to end, through its control document; returns what was written.
+def capture_more(
+    objects: ObjectStore, ledger: Ledger, job: str, rule: str, *, now: float
+) -> dict[str, Json]:
+    """Ask a job's hook for detail because of a verdict, record that and tell it.
 
-    Asked for the same reason a second time, nothing changes. What else the document asks for stays.
+    Once for each rule of a job's run; a second time changes nothing.
+
+    Returns:
+        ``outcome``: ``asked``, ``refused`` or ``failed``; ``reason``; if asked what was asked for.
 
     Raises:
-        BadInputError: access denied.
-        RetryableError: unreachable.
+        NotFoundError: nobody has heard of the job.
+        RetryableError: throttled, unreachable, or other writers were faster.
     """
-    key = control_key(job)
-    body = objects.get(key, max_bytes=MAX_CONTROL_BYTES)
+    known = _record(ledger, job)
+    entries = [*ledger.entries(job, EntryKind.ACTION)]
+    attempt = Draft(known, now).progress.attempt
+    own = _id(policy.CAPTURE, rule, attempt)
+    earlier = [one.body for one in entries if one.id != own]
+    asked = sum(one["kind"] == policy.CAPTURE and one["outcome"] == "asked" for one in earlier)
+    objection = policy.objection_to_capture(known, rule, asked=asked)
+    if objection:
+        result: dict[str, Json] = {"outcome": "refused", "reason": objection}
+    else:
+        request = DetailRequest(f"{rule}-{attempt}", tensors=_suspects(ledger, known, rule))
+        result = _ask(objects, job, request)
+    record(ledger, job, policy.CAPTURE, rule, result, now=now)
+    return result
+
+
+def _ask(objects: ObjectStore, job: str, request: DetailRequest) -> dict[str, Json]:
     try:
-        before = Control.from_bytes(body) if body else Control(version=0)
-    except MalformedObjectError:
-        before = Control(version=0)
-    if before.stop and before.reason == reason:
-        return before
-    asked = replace(before, version=before.version + 1, stop=True, reason=reason)
-    objects.put(key, asked.to_bytes())
-    return asked
+        ask_for_detail(objects, job, request)
+    except BadInputError as error:
+        return {"outcome": "failed", "reason": str(error)}
+    reason = f"the next {request.steps} steps are saved in detail"
+    wanted = {"steps": request.steps, "tensors": [*request.tensors]}
+    return {"outcome": "asked", "reason": reason, **wanted}
+
+
+def _suspects(ledger: Ledger, known: JobRecord, rule: str) -> tuple[str, ...]:
+    """Return the tensors that a rule, or the rules of a set, found something in."""
+    spec = JobConfig.from_json(known.config).asked(rule)
+    rules = {rule, *(spec.members if isinstance(spec, SetSpec) else ())}
+    found = (entry.body for entry in ledger.entries(known.job, EntryKind.FINDING))
+    named = dict.fromkeys(str(one["tensor"]) for one in found if one["rule"] in rules)
+    fit = [name for name in named if name and name.count("*") <= MAX_WILDCARDS]
+    return tuple(fit[:MAX_NAMES])
 
 
 def record(
@@ -63,16 +92,19 @@ def record(
         RetryableError: throttled or unreachable.
     """
     draft = Draft(_record(ledger, job), now)
-    attempt = draft.progress.attempt
-    id_ = f"{kind}#{rule}" + (f"#{attempt}" if attempt > 1 else "")
+    id_ = _id(kind, rule, draft.progress.attempt)
     if any(entry.id == id_ for entry in ledger.entries(job, EntryKind.ACTION)):
         return False
     draft.act(id_, {"kind": kind, "rule": rule, **result, "time": now})
-    if kind == "stop":
+    if kind == policy.STOP:
         draft.note(stop=str(result.get("outcome", "failed")))
     draft.tell(events.action_taken(draft.record, kind=kind, rule=rule, result=result, time=now))
     outcome.commit(draft, ledger, "never")
     return True
+
+
+def _id(kind: str, rule: str, attempt: int) -> str:
+    return f"{kind}#{rule}" + (f"#{attempt}" if attempt > 1 else "")
 
 
 def _record(ledger: Ledger, job: str) -> JobRecord:

@@ -77,6 +77,10 @@ class Metered:
         """Write an object; the pipeline never does."""
         self._objects.put(key, body)
 
+    def replace(self, key: str, body: bytes, *, before: bytes | None) -> None:
+        """Write an object that nobody else has changed meanwhile: a control document."""
+        self._objects.replace(key, body, before=before)
+
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yield keys.
 

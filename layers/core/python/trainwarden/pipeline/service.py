@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from trainwarden import policy
 from trainwarden.errors import (
@@ -13,7 +14,7 @@ from trainwarden.errors import (
     RetryableError,
 )
 from trainwarden.model import Json
-from trainwarden.pipeline import actions, closing, outcome
+from trainwarden.pipeline import actions, closing, control, outcome
 from trainwarden.pipeline.budget import Budget, Metered
 from trainwarden.pipeline.draft import Draft
 from trainwarden.pipeline.inbox import Inbox
@@ -32,6 +33,7 @@ from trainwarden.store.ports import (
 from trainwarden.wire import keys as grammar
 from trainwarden.wire.control import Control
 
+T = TypeVar("T")
 MAX_CONFLICTS = 10  # each is another writer's progress; then the notice goes back to the queue
 _ENDING = frozenset({JobStatus.CLOSING, JobStatus.CLOSED})
 
@@ -244,7 +246,20 @@ class Pipeline:
         Raises:
             RetryableError: unreachable.
         """
-        return actions.ask_to_stop(self._objects, job, reason)
+        return control.ask_to_stop(self._objects, job, reason)
+
+    def capture_more(self, job: str, rule: str) -> dict[str, Json]:
+        """Ask a job's hook for detail because of a rule's verdict; see ``actions.capture_more``.
+
+        Raises:
+            NotFoundError: nobody has heard of the job.
+            RetryableError: throttled, unreachable, or too many other writers: give it again.
+        """
+
+        def attempt() -> dict[str, Json]:
+            return actions.capture_more(self._objects, self._ledger, job, rule, now=self._now())
+
+        return _retried(attempt)
 
     def record_action(self, job: str, kind: str, rule: str, result: Mapping[str, Json]) -> bool:
         """Record what came of an action and tell it; False if it was recorded before.
@@ -274,7 +289,7 @@ class Pipeline:
         _retried(attempt)
 
 
-def _retried(attempt: Callable[[], bool]) -> bool:
+def _retried(attempt: Callable[[], T]) -> T:
     for _ in range(MAX_CONFLICTS):
         try:
             return attempt()

@@ -66,6 +66,19 @@ class FolderObjects:
                 raise BadInputError("a folder", f"a link at {path.parent}", "remove the link")
             files.write_atomically(path, body)
 
+    def replace(self, key: str, body: bytes, *, before: bytes | None) -> None:
+        """Write the object if it is still ``before``; None: if there is none.
+
+        Raises:
+            ConflictError: it is another one by now.
+            BadInputError: as ``put``, like the others.
+        """
+        path = self._path(key)
+        with files.translated(path), files.exclusive(path.with_name(f".{path.name}.lock")):
+            if self._head(path, len(before or b"") + 1) != before:
+                raise ConflictError(f"{path} was changed meanwhile")
+            self.put(key, body)
+
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yield the keys below ``prefix`` in ascending order, those > ``after`` only.
 
@@ -78,6 +91,14 @@ class FolderObjects:
             if folder.resolve() != self.root.resolve() / start:
                 return iter(())
         return _walk(folder, f"{start}/" if start else "", prefix, after)
+
+    @staticmethod
+    def _head(path: Path, most: int) -> bytes | None:
+        """Return the first ``most`` bytes of a file, None if there is none."""
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return file.read(most)
 
     def _path(self, key: str) -> Path:
         parts = key.split("/")

@@ -51,6 +51,17 @@ class MemoryObjects:
         with self._lock:
             self._objects[key] = bytes(body)
 
+    def replace(self, key: str, body: bytes, *, before: bytes | None) -> None:
+        """Write the object if it is still ``before``; None: if there is none.
+
+        Raises:
+            ConflictError: it is another one by now.
+        """
+        with self._lock:
+            if self._objects.get(key) != before:
+                raise ConflictError(f"{key} was changed meanwhile")
+            self._objects[key] = bytes(body)
+
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yield the keys below ``prefix`` as of now, ascending, those > ``after`` only."""
         with self._lock:

@@ -39,6 +39,16 @@ class ObjectStore(Protocol):
         """Yield keys below ``prefix`` in ascending order, those > ``after`` only."""
         ...
 
+    def replace(self, key: str, body: bytes, *, before: bytes | None) -> None:
+        """Write the object if it is still ``before``; None: if there is none.
+
+        Raises:
+            ConflictError: it is another one by now; nothing was written.
+            RetryableError: throttled or unreachable.
+            BadInputError: refused for ever, as ``put``.
+        """
+        ...
+
 
 class JobStatus(str, Enum):
     """Where a job stands in the ledger."""

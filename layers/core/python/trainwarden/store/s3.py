@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from trainwarden.errors import MalformedObjectError
+from trainwarden.errors import ConflictError, MalformedObjectError
 from trainwarden.store.aws_errors import code_of, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+# Gone, changed before, or changed while it was written.
+_CHANGED = frozenset({"NoSuchKey", "PreconditionFailed", "ConditionalRequestConflict"})
 
 
 class S3Objects:
@@ -61,6 +64,32 @@ class S3Objects:
         """
         with translated(f"write s3://{self.bucket}/{key}", permission="s3:PutObject"):
             self._client.put_object(Bucket=self.bucket, Key=key, Body=body)
+
+    def replace(self, key: str, body: bytes, *, before: bytes | None) -> None:
+        """Write the object if it is still ``before``; None: if there is none.
+
+        S3 compares the ETag that was read with that of the moment.
+
+        Raises:
+            ConflictError: it is another one by now; nothing was written.
+            RetryableError: throttled or unreachable.
+            BadInputError: as ``put``.
+        """
+        what, needed = f"change s3://{self.bucket}/{key}", "s3:PutObject, s3:GetObject"
+        with translated(what, permission=f"{needed} and s3:ListBucket"):
+            try:
+                condition: dict[str, Any] = {"IfNoneMatch": "*"}
+                if before is not None:
+                    answer = self._client.get_object(Bucket=self.bucket, Key=key)
+                    with closing(answer["Body"]) as found:
+                        if found.read(len(before) + 1) != before:
+                            raise ConflictError(f"{key} was changed meanwhile")
+                    condition = {"IfMatch": answer["ETag"]}
+                self._client.put_object(Bucket=self.bucket, Key=key, Body=body, **condition)
+            except ClientError as exc:
+                if code_of(exc) in _CHANGED:
+                    raise ConflictError(f"{key} was changed meanwhile") from exc
+                raise
 
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yield keys below ``prefix`` in ascending order, those > ``after`` only; 1,000 a request.

@@ -29,6 +29,10 @@ class Within:
         """Write the object; raises what the whole store raises."""
         self._objects.put(self._prefix + key, body)
 
+    def replace(self, key: str, body: bytes, *, before: bytes | None) -> None:
+        """Write the object if it is still ``before``; raises what the whole store raises."""
+        self._objects.replace(self._prefix + key, body, before=before)
+
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yield keys below ``prefix`` in ascending order, those > ``after`` only."""
         start = self._prefix + after if after else ""

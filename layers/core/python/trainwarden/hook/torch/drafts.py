@@ -54,11 +54,9 @@ class Drafts:
             whole: Measure whole tensors whatever it costs.
         """
         self.draft = None
-        if saved and self._session.options.schedule.covers(step):
-            self.draft, self.tally = (
-                self._session.draft(step, Mode.TRAIN, step, whole=whole),
-                Tally(),
-            )
+        if saved and self._session.covers(step):
+            self.draft = self._session.draft(step, Mode.TRAIN, step, whole=whole)
+            self.tally = Tally()
         return self.draft is not None
 
     def complete(self) -> None:

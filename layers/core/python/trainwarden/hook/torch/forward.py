@@ -81,8 +81,9 @@ class Forward:
         draft = self._draft(prefix)
         if draft is not None:
             self._batches.inputs(draft, prefix, tensors_in((args, kwargs)))
-            following = self._window.wants(self._phase.step)
-            self._activations.attach(draft, prefix, everything=following)
+            step = self._phase.step
+            closely = self._window.wants(step) or self._session.detail.covers(step)
+            self._activations.attach(draft, prefix, everything=closely)
         elif self._phase.evaluating and self._drafts.evaluation is not None:
             draft, tally = self._drafts.evaluation
             if tally.batches < MAX_BATCHES:

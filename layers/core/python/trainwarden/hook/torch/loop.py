@@ -196,8 +196,8 @@ class Loop:
                 for probe in other.probes:
                     probe.stepped(own=other is watch)
         if len(self._watches) > 1 and self._optimizers.first is not optimizer:
-            saves = self._session.options.schedule.saves
-            soon = self._wanted and (saves(step) or saves(step + 1))
+            expects = self._session.expects
+            soon = self._wanted and (expects(step) or expects(step + 1))
             (self._hang if soon else self._take)(watch)
 
     @staticmethod

@@ -75,7 +75,7 @@ class Steps:
         optimizers: Sequence[Optimizer],
         loss_fn: Any = None,
     ) -> None:
-        self._session, self._schedule = session, session.options.schedule
+        self._session = session
         self._handles: list[Any] = []
         self._captured: set[int] = set()
         self._saw_forward = False
@@ -235,8 +235,7 @@ class Steps:
     def _open(self) -> None:
         """Begin the draft of the step to come, if it is saved."""
         step = self.phase.step
-        saved = self._schedule.saves(step) and self._session.affords(step)
-        wanted = self.events.window.wants(step)
+        saved, wanted = self._session.due(step), self.events.window.wants(step)
         opened = self.drafts.open(step, saved=saved or wanted, whole=wanted)
         if self._captured:
             self._captured.clear()
