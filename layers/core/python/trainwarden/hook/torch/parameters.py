@@ -16,12 +16,12 @@ from trainwarden.hook.session import Session
 from trainwarden.hook.torch.modules import Modules
 from trainwarden.hook.torch.views import View, dtype_name, view
 from trainwarden.model import Collection, FloatArray, TensorInfo
-from trainwarden.stats.catalog import COLUMNS, INDEX
+from trainwarden.stats.catalog import COLUMNS
 from trainwarden.stats.dtypes import Array
+from trainwarden.stats.merging import add_flags
 from trainwarden.stats.reductions import Tensor
 
 _POWER = np.array([{"x": 1.0, "x²": 2.0}.get(spec.unit, 0.0) for spec in COLUMNS])
-_FLAGS = INDEX["flags"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Scaling:
                 columns = np.flatnonzero(_POWER)
                 table[:, columns] /= self.scale ** _POWER[columns]
         if self.flags:
-            table[:, _FLAGS] = self.flags
+            add_flags(table, self.flags)
 
 
 UNSCALED = Scaling()
