@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
 from torch import nn
 
 import trainwarden
-from tests.training.loops import digits, mlp, record, watched
+from tests.training.loops import digits, mlp, record, watched, weight
 from tests.unit.hook.recording import Recording, read
 from trainwarden import PartialFit
 from trainwarden.cli.main import main
@@ -23,7 +24,7 @@ from trainwarden.model import Collection, Mode
 from trainwarden.store.folder import FolderObjects
 from trainwarden.store.memory import MemoryObjects
 from trainwarden.wire.control import Control, DetailRequest
-from trainwarden.wire.keys import control_key
+from trainwarden.wire.keys import control_key, tensors_key
 
 X, Y = digits(16)
 ASKED = Control(1, details=(DetailRequest("Overfit", steps=4),))
@@ -165,3 +166,29 @@ def test_a_person_asks_on_the_command_line(
     assert "job is asked for 20 steps in detail" in capsys.readouterr().out
     assert main(["capture", "job", "--steps", "0", "--at", str(tmp_path)]) == 2
     assert main(["capture", "nobody", "--at", str(tmp_path)]) == 2
+
+
+def test_the_suspects_layer_is_saved_as_it_is_in_the_first_of_these_steps() -> None:
+    store, model, last = MemoryObjects(), mlp(), 2
+    before: list[dict[str, torch.Tensor]] = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss_fn = nn.CrossEntropyLoss()
+    asked = Control(1, details=(DetailRequest("a", steps=10, tensors=("gradient/2.bias",)),))
+    with watched(store, model, optimizer, loss_fn, dense_steps=1) as hook:
+        for step in range(20):
+            optimizer.zero_grad()
+            loss_fn(model(X), Y).backward()
+            if step == 5:
+                session_of(hook)._control(asked)
+            used, slope = weight(model, last).detach(), weight(model, last).grad
+            assert slope is not None
+            before.append({"2.weight": used.clone(), "gradient/2.weight": slope.clone()})
+            optimizer.step()
+    keys = list(store.keys("jobs/job/tensors/"))
+    assert keys == [tensors_key("job", step, 0) for step in (6, 7, 8)]
+    for step, key in zip((6, 7, 8), keys, strict=True):
+        found = load(store.get(key, max_bytes=10**6) or b"")
+        assert set(found) == {"2.weight", "2.bias", "gradient/2.weight", "gradient/2.bias"}
+        for name, value in before[step].items():
+            assert torch.equal(found[name], value), f"{name} as the optimizer was about to use it"
+    assert read(store).scalars("raw", Collection.CAPTURE) == [4.0] * 3

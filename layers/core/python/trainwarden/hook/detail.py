@@ -22,9 +22,10 @@ class _Running(NamedTuple):
         since = step - self.first
         return 0 <= since < self.request.steps and since % self.request.interval == 0
 
-    def saved(self, step: int) -> int:
-        """Return how many steps were saved for it before ``step``."""
-        return (step - self.first) // self.request.interval
+    def raw(self, step: int) -> bool:
+        """Say whether suspects are saved as they are: in its first saved steps, if at all."""
+        early = step - self.first < RAW_STEPS * self.request.interval
+        return self.request.raw and bool(self.request.tensors) and early and self.covers(step)
 
 
 class Detail:
@@ -82,12 +83,10 @@ class Detail:
         left = max(one.first + one.request.steps - step - 1 for one in wanted)
         return {"request": float(wanted[-1].number), "request_left": float(left)}
 
+    def raw(self, step: int) -> bool:
+        """Say whether some tensors are to be saved as they are with this step."""
+        return any(one.raw(step) for one in self._running)
+
     def suspects(self, step: int, tensor: str) -> bool:
-        """Say whether a tensor, or its layer, is to be saved as it is with this step."""
-        return any(
-            one.request.raw
-            and one.covers(step)
-            and one.saved(step) < RAW_STEPS
-            and one.request.suspects(tensor)
-            for one in self._running
-        )
+        """Say whether a tensor, with its layer, is to be saved as it is with this step."""
+        return any(one.raw(step) and one.request.suspects(tensor) for one in self._running)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trainwarden.hook.raw import RawStep
 from trainwarden.model import Channels, FloatArray, IntArray, Mode
 from trainwarden.stats.catalog import WIDTH
 from trainwarden.stats.reductions import Tensor, table
@@ -32,6 +33,7 @@ class Draft:
 
     Attributes:
         exact: Measure whole tensors; else large ones from a sample.
+        raw: Collects those of the tensors that are saved as they are; None if none are.
     """
 
     step: int
@@ -39,6 +41,7 @@ class Draft:
     mode_step: int
     time: float
     exact: bool = True
+    raw: RawStep | None = None
     scalars: dict[str, dict[str, float]] = field(default_factory=dict)
     channels: dict[str, Channels] = field(default_factory=dict)
     labels: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -86,6 +89,9 @@ class Draft:
         if not self._waiting:
             return
         groups, self._waiting = self._waiting, []
+        if self.raw is not None:
+            for group in groups:
+                self.raw.add(group.rows, group.tensors)
         tensors = [tensor for group in groups for tensor in group.tensors]
         out = np.empty((len(tensors), WIDTH))
         (table if self.exact else sampled_table)(tensors, out)

@@ -67,6 +67,10 @@ class Rows:
             self._tensors.append(info)
         return row
 
+    def info(self, row: int) -> TensorInfo:
+        """Return the tensor of a row."""
+        return self._tensors[row]
+
     def name(self, name: str) -> str:
         """Return a name as it can be written."""
         found = writable(name)

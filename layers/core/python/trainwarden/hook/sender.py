@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from trainwarden.errors import BadInputError, KeyGrammarError
+from trainwarden.hook.raw import RawStep
 from trainwarden.model import Layout, Observation
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.codec import StepsObject, encode
@@ -21,6 +22,7 @@ from trainwarden.wire.keys import (
     control_key,
     parse,
     steps_prefix,
+    tensors_key,
 )
 from trainwarden.wire.manifest import MAX_MANIFEST_BYTES, End, Manifest
 from trainwarden.wire.seal import is_sealed, sealed
@@ -127,6 +129,16 @@ class Sender:
         self._put_manifest(sending.layout)
         self._put(StepsKey(self._manifest.job, self._worker, sending.seq), sending.body)
         self._seq = sending.seq + 1
+
+    def send_raw(self, raw: RawStep) -> None:
+        """Write tensors of a step as they are.
+
+        Raises:
+            MalformedObjectError: no object can hold them.
+        """
+        job = self._manifest.job
+        about = {"job": job, "run": self._manifest.run, "worker": str(self._worker)}
+        self._store.put(tensors_key(job, raw.step, self._worker), raw.to_bytes(about))
 
     def _put_manifest(self, layout: Layout) -> None:
         have, need = self._written.tensors, layout.tensors

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from trainwarden.hook.destination import open_store
 from trainwarden.hook.detail import Detail
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.options import Options
+from trainwarden.hook.raw import RawStep
 from trainwarden.hook.rows import Rows
 from trainwarden.hook.saying import logger, say
 from trainwarden.hook.stopping import Stopping
@@ -197,11 +199,16 @@ class Session:
                 facts["sampled"] = 1.0
             if facts and Collection.CAPTURE in self.options.collections:
                 draft.facts(Collection.CAPTURE, facts)
+            if asked and self.detail.raw(step):
+                named, room = partial(self.detail.suspects, step), self.uploader.raw.room
+                draft.raw = RawStep(step, self._rows, named, room=room)
         return draft
 
     def submit(self, draft: Draft) -> None:
         """Hand a draft over for upload."""
         draft.settle()
+        if draft.raw is not None and self.uploader.keep(draft.raw):
+            draft.scalar(Collection.CAPTURE, "raw", float(len(draft.raw.entries)))
         layout, named = self._rows.layout, self._rows.named
         stats = np.full((len(layout.tensors) if draft.tables else 0, WIDTH), np.nan)
         for rows, table in draft.tables:

@@ -24,6 +24,7 @@ from trainwarden.errors import (
     RetryableError,
     TrainwardenError,
 )
+from trainwarden.hook.raw import RawStep, RawWaiting
 from trainwarden.hook.sender import Sender, Sending
 from trainwarden.hook.waiting import Waiting
 from trainwarden.model import Observation
@@ -96,6 +97,7 @@ class Uploader:
         self._limits, self._report, self._on_control = limits or Limits(), report, on_control
         self._on_failure = on_failure
         self._waiting = Waiting(self._limits.pending_bytes)
+        self.raw = RawWaiting(self._limits.pending_bytes)
         self._tokens: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self._reason, self._over, self._hurried = "", False, False
         self._sender: Sender | None = None
@@ -117,6 +119,16 @@ class Uploader:
         # Waking the thread makes both wait for each other: only when it has something to do.
         if len(self._waiting) == 1 or self._full():
             self._tokens.put(None)
+
+    def keep(self, raw: RawStep) -> bool:
+        """Hand over tensors that are saved as they are; False if there are none."""
+        if raw.left_out:
+            self.count("raw_tensors", raw.left_out)
+        if self._over or not raw.entries:
+            return False
+        self.raw.push(raw)
+        self._tokens.put(None)
+        return True
 
     def count(self, reason: str, number: int = 1) -> None:
         """Count something that could not be saved; told in the next object."""
@@ -197,7 +209,7 @@ class Uploader:
         if self._reason and not self._hurried:  # the end does not wait for the next try
             self._hurried, self._not_before = True, 0.0
         until = now + self._limits.control_s
-        if self._sending or self._due(now):
+        if self._sending or self.raw or self._due(now):
             until = max(self._not_before, now)
         elif self._waiting:
             until = min(until, self._waiting.since + self._flush_s)
@@ -229,9 +241,10 @@ class Uploader:
             while self._sending or self._due(time.monotonic()):
                 if not self._send():
                     break
+            self._send_raw()
             self._recovered()
             self._release()
-            if self._reason and not self._waiting and not self._sending:
+            if self._reason and not (self._waiting or self._sending or self.raw):
                 self._end()
             elif now >= self._control_at:
                 self._control_at = now + self._limits.control_s
@@ -290,6 +303,16 @@ class Uploader:
                 return sending
         return None
 
+    def _send_raw(self) -> None:
+        """Put tensors that wait; what is refused is given up, and statistics go on."""
+        while (raw := self.raw.first) is not None:
+            try:
+                self._opened().send_raw(raw)
+            except BadInputError as error:
+                self.count("raw_tensors", len(raw.entries))
+                self._report(f"tensors that were asked for could not be saved: {error}")
+            self.raw.done()
+
     def _total(self, dropped: Mapping[str, int]) -> None:
         for reason, number in dropped.items():
             self.counters[reason] = self.counters.get(reason, 0) + number
@@ -333,7 +356,7 @@ class Uploader:
 
     def _release(self, *, force: bool = False) -> None:
         """Let those go on who wait in ``flush``."""
-        if force or not (self._waiting or self._sending):
+        if force or not (self._waiting or self._sending or self.raw):
             for done in self._flushes:
                 done.set()
             self._flushes.clear()

@@ -254,6 +254,7 @@ CAPTURE = Section(
         Fact("share", "1", "of the time since the free saved steps that later ones took"),
         Fact("request", "1", "number of the request for which the step is saved, the first is 1"),
         Fact("request_left", "steps", "for which that request still holds"),
+        Fact("raw", "tensors", "saved as they are with this step"),
     ),
 )
 SECTIONS: Mapping[str, Section] = {
