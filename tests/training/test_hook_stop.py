@@ -82,18 +82,20 @@ def test_a_person_asks_on_the_command_line(
         optimizer.step()
     assert main(["stop", "job", "--at", str(tmp_path), "--reason", "too slow"]) == 0
     body = FolderObjects(tmp_path).get(control_key("job"), max_bytes=10_000)
-    assert Control.from_bytes(body or b"") == Control(1, stop=True, reason="too slow")
+    assert Control.from_bytes(body or b"") == Control(
+        1, stop=True, reason="too slow", stop_version=1
+    )
     assert main(["stop", "nobody", "--at", str(tmp_path)]) == 2
     assert "job is asked to stop" in capsys.readouterr().out
 
 
 def test_a_control_document_is_replaced_whatever_lies_there() -> None:
     store, key = MemoryObjects(), control_key("job")
-    for version in (1, 1):  # asked for the same reason twice
+    for version in (1, 2):  # asked again, a run that was continued meanwhile hears of it
         assert ask_to_stop(store, "job", "a").version == version
     details = (DetailRequest("one", tensors=("fc1.*",)),)
     store.put(key, Control(7, details=details).to_bytes())
-    asked = Control(8, stop=True, reason="a", details=details)
+    asked = Control(8, stop=True, reason="a", details=details, stop_version=8)
     assert ask_to_stop(store, "job", "a") == asked
     assert Control.from_bytes(store.get(key, max_bytes=10_000) or b"") == asked
     store.put(key, b"nonsense")

@@ -21,6 +21,7 @@ from trainwarden.hook.sender import Sender, Sending
 from trainwarden.hook.session import Session
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Layout, Mode, TensorInfo
+from trainwarden.pipeline.control import ask_for_detail, ask_to_stop
 from trainwarden.store.memory import MemoryObjects
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.control import Control, DetailRequest
@@ -218,22 +219,40 @@ def test_the_cloud_can_ask_for_detail(caplog: pytest.LogCaptureFixture) -> None:
     assert "the next 2 steps are saved in detail (DeadRelu)" in caplog.text
 
 
-def test_what_was_asked_before_a_restart_is_not_done_again() -> None:
-    store, early = MemoryObjects(), DetailRequest("early")
-    store.put(control_key("job"), Control(1, details=(early,)).to_bytes())
-    manifest = Manifest("job", "run", identity="me")
-    observed = Sender(store, manifest, 0)
-    assert not observed.resume(continues=True)
-    assert (advice := observed.advice()) is not None
-    assert advice.details == (early,)
-    observed.send(Sending(0, b"", Layout()))
-    again = Sender(store, manifest, 0)
+def heard(sender: Sender) -> Control:
+    found = sender.advice()
+    assert found is not None
+    return found
+
+
+def started_again(store: MemoryObjects, *, sagemaker: bool = False) -> Sender:
+    """A process that goes on with a run that another one began and was asked to stop."""
+    manifest = Manifest("job", "run", identity="me", sagemaker=sagemaker)
+    ask_for_detail(store, "job", DetailRequest("early"))
+    ask_to_stop(store, "job", "NaN")
+    first, again = Sender(store, manifest, 0), Sender(store, manifest, 0)
+    assert not first.resume(continues=True)
+    told = heard(first)
+    assert (told.stop, [one.id for one in told.details]) == (True, ["early"])
+    first.send(Sending(0, b"", Layout()))
     assert again.resume(continues=True)
-    assert (advice := again.advice()) is not None
-    assert advice.details == ()
-    store.put(control_key("job"), Control(2, details=(early, DetailRequest("late"))).to_bytes())
-    assert (advice := again.advice()) is not None
-    assert [one.id for one in advice.details] == ["late"]
+    return again
+
+
+def test_a_process_that_continues_a_run_is_not_asked_what_the_one_before_it_was() -> None:
+    store = MemoryObjects()
+    again = started_again(store)
+    assert (heard(again).stop, again.advice()) == (False, None)
+    ask_for_detail(store, "job", DetailRequest("late"))
+    told = heard(again)
+    assert (told.stop, [one.id for one in told.details]) == (False, ["late"])
+    ask_to_stop(store, "job", "NaN")
+    assert heard(again).stop, "asked again, if for the same reason"
+
+
+def test_a_job_that_sagemaker_starts_again_stops_all_the_same() -> None:
+    told = heard(started_again(MemoryObjects(), sagemaker=True))
+    assert (told.stop, told.details) == (True, ())
 
 
 def test_closing_twice_is_closing_once() -> None:

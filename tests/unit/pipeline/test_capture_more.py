@@ -65,7 +65,7 @@ def test_a_stop_that_was_asked_for_stays() -> None:
     world.pipeline().capture_more(JOB, "ExplodingTensor")
     body = world.objects.get(control_key(JOB), max_bytes=MAX_CONTROL_BYTES)
     assert Control.from_bytes(body or b"") == Control(
-        2, stop=True, reason="NaN", details=(REQUEST,)
+        2, stop=True, reason="NaN", details=(REQUEST,), stop_version=1
     )
 
 

@@ -25,7 +25,7 @@ def test_requests_and_a_stop_stand_beside_each_other() -> None:
     ask_for_detail(store, "job", ONE)
     ask_to_stop(store, "job", "NaN")
     assert ask_for_detail(store, "job", TWO) == lies_in(store)
-    assert lies_in(store) == Control(3, stop=True, reason="NaN", details=(ONE, TWO))
+    assert lies_in(store) == Control(3, True, "NaN", (ONE, TWO), stop_version=2)
 
 
 def test_a_request_of_the_same_id_changes_nothing() -> None:
@@ -71,7 +71,7 @@ class _Racing(MemoryObjects):
 def test_of_two_writers_at_once_neither_loses_what_it_asked_for() -> None:
     store = _Racing(lambda store: ask_to_stop(store, "job", "NaN"))
     ask_for_detail(store, "job", ONE)
-    assert lies_in(store) == Control(2, stop=True, reason="NaN", details=(ONE,))
+    assert lies_in(store) == Control(2, True, "NaN", (ONE,), stop_version=1)
 
 
 def test_writers_without_end_are_an_error_that_may_be_tried_again() -> None:

@@ -16,7 +16,8 @@ ASKED: dict[str, Any] = {"id": "a", "steps": 1, "interval": 1, "tensors": [], "r
 
 def test_a_control_document_survives_the_way() -> None:
     request = DetailRequest("Overfit-1", 20, 2, ("gradient/fc1.*", "fc1.bias"), raw=False)
-    control = Control(7, stop=True, reason="Überlauf", details=(request, DetailRequest("b")))
+    details = (request, DetailRequest("b"))
+    control = Control(7, stop=True, reason="Überlauf", details=details, stop_version=6)
     assert Control.from_bytes(control.to_bytes()) == control
     assert json.loads(control.to_bytes())["stop"] is True
 

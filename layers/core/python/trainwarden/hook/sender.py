@@ -54,7 +54,7 @@ class Sender:
         self._manifest_put = False
         self._seq = 0
         self._control_seen = 0
-        self._asked_before: frozenset[str] = frozenset()
+        self._before = Control(version=0)  # what an earlier process was asked
 
     @property
     def job(self) -> str:
@@ -79,7 +79,7 @@ class Sender:
         if last >= 0:
             self._seq = last + 1
             self._continue_run()
-            self._asked_before = frozenset(one.id for one in self._control().details)
+            self._before = self._control()
         return last >= 0 or number > 1
 
     def _last_seq(self) -> int:
@@ -167,9 +167,19 @@ class Sender:
         if control.version <= self._control_seen:
             return None
         self._control_seen = control.version
-        # What the process before this one was asked for, it did, or the moment is gone.
-        new = [one for one in control.details if one.id not in self._asked_before]
-        return replace(control, details=tuple(new))
+        return self._news(control)
+
+    def _news(self, control: Control) -> Control:
+        """Leave out what the process before this one was asked: it did that, or it is too late.
+
+        SageMaker starts a job again by itself, which takes no stop back; a person who continues a
+        run does.
+        """
+        known = {one.id for one in self._before.details}
+        new = tuple(one for one in control.details if one.id not in known)
+        again = self._manifest.sagemaker or control.stop_version > self._before.version
+        stop = control.stop and (again or not self._before.stop)
+        return replace(control, stop=stop, details=new)
 
     def _control(self) -> Control:
         """Return the control document; one that asks for nothing if there is none to be read."""

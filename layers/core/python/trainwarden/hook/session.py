@@ -176,7 +176,7 @@ class Session:
         The schedule wants it and it may cost that, or somebody asked for detail.
         """
         schedule = self.options.schedule
-        if self.detail.wants(step):
+        if self.detail.active and self.detail.wants(step):
             return True
         return schedule.saves(step) and (schedule.demands(step) or self.budget.allows(step))
 
@@ -188,11 +188,23 @@ class Session:
         """Say whether a step may be saved if there is a reason to."""
         return self.options.schedule.covers(step) or self.detail.covers(step)
 
-    def draft(self, step: int, mode: Mode, mode_step: int) -> Draft:
-        """Open the draft of a saved step."""
+    def draft(self, step: int, mode: Mode, mode_step: int, *, whole: bool = False) -> Draft:
+        """Open the draft of a saved step.
+
+        Args:
+            step: Of the run.
+            mode: Training or evaluation.
+            mode_step: Within the mode.
+            whole: Measure whole tensors whatever it costs.
+        """
         draft = Draft(step, mode, mode_step, self.now())
         if mode is TRAIN:
-            facts = self.budget.begin(step) | self.detail.facts(step)
+            schedule, asked = self.options.schedule, self.detail.facts(step)
+            whole = whole or bool(asked) or schedule.demands(step)
+            draft.exact = whole or (schedule.measures(step) and self.budget.ample)
+            facts = self.budget.begin(step) | asked
+            if not draft.exact:
+                facts["sampled"] = 1.0
             if facts and Collection.CAPTURE in self.options.collections:
                 draft.facts(Collection.CAPTURE, facts)
         return draft

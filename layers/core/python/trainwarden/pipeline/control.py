@@ -23,7 +23,8 @@ _MAX_DETAIL_BYTES = MAX_CONTROL_BYTES - 8 * MAX_REASON_CHARS  # a stop always fi
 def ask_to_stop(objects: ObjectStore, job: str, reason: str) -> Control:
     """Ask a training loop to end; returns the document as it is then.
 
-    Asked for the same reason a second time, nothing changes. What else the document asks for stays.
+    Asked again, the document says so: a run that was continued since hears of it. What else it
+    asks for stays.
 
     Raises:
         BadInputError: access denied.
@@ -31,7 +32,8 @@ def ask_to_stop(objects: ObjectStore, job: str, reason: str) -> Control:
     """
 
     def change(control: Control) -> Control:
-        return replace(control, stop=True, reason=reason[:MAX_REASON_CHARS])
+        version, said = control.version + 1, reason[:MAX_REASON_CHARS]
+        return replace(control, version=version, stop=True, reason=said, stop_version=version)
 
     return _change(objects, job, change)
 
@@ -52,7 +54,8 @@ def ask_for_detail(objects: ObjectStore, job: str, request: DetailRequest) -> Co
         if len(control.details) >= MAX_REQUESTS:
             most = f"at most {MAX_REQUESTS} requests for detail in a run"
             raise BadInputError(most, "one more", "save more often")
-        asked = replace(control, details=(*control.details, request))
+        details = (*control.details, request)
+        asked = replace(control, version=control.version + 1, details=details)
         if len(asked.to_bytes()) > _MAX_DETAIL_BYTES:
             most = f"requests of at most {_MAX_DETAIL_BYTES} bytes in all"
             raise BadInputError(most, "more", "name fewer tensors")
@@ -79,6 +82,5 @@ def _try(objects: ObjectStore, key: str, change: Callable[[Control], Control]) -
     asked = change(before)
     if asked == before:
         return before
-    asked = replace(asked, version=before.version + 1)
     objects.replace(key, asked.to_bytes(), before=body)
     return asked

@@ -68,12 +68,14 @@ class Control:
         stop: Ask the loop to end cleanly after a checkpoint.
         reason: Why, for a person.
         details: Requests for detailed capture, in the order in which they were made.
+        stop_version: The version with which the stop was asked for last; 0 if it never was.
     """
 
     version: int = 1
     stop: bool = False
     reason: str = ""
     details: tuple[DetailRequest, ...] = ()
+    stop_version: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the document; equal values give equal bytes."""
@@ -82,6 +84,7 @@ class Control:
             {
                 "version": self.version,
                 "stop": self.stop,
+                "stop_version": self.stop_version,
                 "reason": self.reason,
                 "capture": {"requests": requests} if requests else {},
             }
@@ -106,6 +109,7 @@ class Control:
             stop=fields.flag("stop"),
             reason=fields.text("reason", MAX_REASON_CHARS),
             details=tuple(_request(one) for one in asked),
+            stop_version=fields.integer("stop_version") if "stop_version" in fields else 0,
         )
 
 

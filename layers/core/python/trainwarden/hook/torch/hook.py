@@ -178,6 +178,7 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     end_step: int | None = None,
     save_steps: Iterable[int] | None = None,
     max_steps: int | None = None,
+    exact_interval: int | None = None,
     save_config: SaveConfig | None = None,
     max_overhead: float | None = None,
     collections: Iterable[str] | None = None,
@@ -211,6 +212,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         start_step: Number of the first step, when resuming from a checkpoint.
         end_step: First step that is not saved any more.
         save_steps: Steps that are saved in any case.
+        exact_interval: Of the saved steps those that it divides are measured whole, the others
+            from samples of large tensors.
         max_steps: Length of the run: its first and its last tenth are saved ten times as often.
         save_config: All of these in SageMaker Debugger's words, mode by mode.
         max_overhead: Share of the time that saved steps may take, others are left out; 0.02.
@@ -237,6 +240,7 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         "end_step": end_step,
         "save_steps": save_steps,
         "max_steps": max_steps,
+        "exact_interval": exact_interval,
         "save_config": save_config,
         "max_overhead": max_overhead,
         "collections": collections,

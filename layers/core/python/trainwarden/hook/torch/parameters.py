@@ -17,12 +17,12 @@ from trainwarden.hook.torch.modules import Modules, kind_of
 from trainwarden.hook.torch.shards import Shares
 from trainwarden.hook.torch.views import View, dtype_name, view
 from trainwarden.model import Collection, FloatArray, TensorInfo
-from trainwarden.stats.catalog import COLUMNS, INDEX, Flag
+from trainwarden.stats.catalog import COLUMNS, Flag
 from trainwarden.stats.dtypes import Array
+from trainwarden.stats.merging import add_flags
 from trainwarden.stats.reductions import Tensor
 
 _POWER = np.array([{"x": 1.0, "x²": 2.0}.get(spec.unit, 0.0) for spec in COLUMNS])
-_FLAGS = INDEX["flags"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Scaling:
                 columns = np.flatnonzero(_POWER)
                 table[:, columns] /= self.scale ** _POWER[columns]
         if self.flags:
-            table[:, _FLAGS] = self.flags
+            add_flags(table, self.flags)
 
 
 UNSCALED = Scaling()
@@ -235,9 +235,9 @@ class Parameters:
 
 def _flag_parts(measured: list[_Parameter], table: FloatArray) -> None:
     """Flag the rows of parts, which are nothing without the others."""
-    parts = [row for row, parameter in enumerate(measured) if parameter.part]
-    if parts:
-        table[parts, _FLAGS] = table[parts, _FLAGS].astype(np.int64) | Flag.PART
+    flags = [Flag.PART if parameter.part else 0 for parameter in measured]
+    if any(flags):
+        add_flags(table, np.array(flags))
 
 
 def _bytes_here(tensor: torch.Tensor) -> int:

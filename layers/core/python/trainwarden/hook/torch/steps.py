@@ -235,8 +235,8 @@ class Steps:
     def _open(self) -> None:
         """Begin the draft of the step to come, if it is saved."""
         step = self.phase.step
-        saved = self._session.due(step)
-        opened = self.drafts.open(step, saved=saved or self.events.window.wants(step))
+        saved, wanted = self._session.due(step), self.events.window.wants(step)
+        opened = self.drafts.open(step, saved=saved or wanted, whole=wanted)
         if self._captured:
             self._captured.clear()
         self.forward.opened()
