@@ -4,8 +4,9 @@
 
 Small networks learn handwritten digits. In the middle the learning rate is a hundredfold for one
 step: the hook saves that step by itself, and is asked for the 50 steps after it, as a rule with
-``action=capture-more`` asks; of the first three with all weights and gradients. All bytes that lie in the bucket at the end are counted. *Everything*
-is weights and gradients of each step as they are, without a byte around them.
+``action=capture-more`` asks; of the first three with all weights and gradients as they are. All
+bytes that lie in the bucket at the end are counted. *Everything* is weights and gradients of each
+step as they are, without a byte around them.
 """
 
 from __future__ import annotations

@@ -53,8 +53,7 @@ class Schedule:
 
     def saves(self, step: int) -> bool:
         """Say whether ``step`` is saved."""
-        interval = self.interval if self.total is None else self._interval(self.total, step)
-        if step % interval == 0 or step < max(self.start, self.first) + self.dense:
+        if step % self._interval(step) == 0 or step < max(self.start, self.first) + self.dense:
             return self.covers(step)
         return step in self.steps
 
@@ -73,9 +72,15 @@ class Schedule:
             return True
         return step >= max(self.start, self.first) and (self.end is None or step < self.end)
 
-    def _interval(self, total: int, step: int) -> int:
-        tenth = total // TENTH
-        ends = step < tenth or step >= total - tenth
+    def number(self, step: int) -> int:
+        """Return how many of its intervals lie before ``step``: the same in every process."""
+        return step // self._interval(step)
+
+    def _interval(self, step: int) -> int:
+        if self.total is None:
+            return self.interval
+        tenth = self.total // TENTH
+        ends = step < tenth or step >= self.total - tenth
         return max(1, self.interval // TENTH) if ends else self.interval
 
     def to_json(self) -> dict[str, Json]:

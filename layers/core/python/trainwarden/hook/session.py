@@ -29,7 +29,9 @@ from trainwarden.hook.options import Options
 from trainwarden.hook.raw import RawStep
 from trainwarden.hook.rows import Rows
 from trainwarden.hook.saying import logger, say
+from trainwarden.hook.shared_budget import SharedBudget
 from trainwarden.hook.stopping import Stopping
+from trainwarden.hook.team import Team
 from trainwarden.hook.uploader import Limits, Uploader
 from trainwarden.model import TRAIN, Collection, Json, Mode, Observation, TensorInfo
 from trainwarden.stats.catalog import WIDTH
@@ -80,9 +82,10 @@ class Session:
         environment: For the manifest.
         store: Where to write; None to open what ``place`` names.
         limits: Upload limits; None for the defaults.
+        team: Other processes that record parts of the same model.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - collaborators, each named
         self,
         options: Options,
         place: Place,
@@ -91,6 +94,7 @@ class Session:
         environment: Mapping[str, Json],
         store: ObjectStore | None = None,
         limits: Limits | None = None,
+        team: Team | None = None,
     ) -> None:
         self.options, self.place = options, place
         self.active = True
@@ -99,7 +103,12 @@ class Session:
         self._lost: TrainwardenError | None = None  # why the upload gave up, until it is acted on
         self._told = False  # that it did
         self._rows = Rows(self.say)
-        self.budget = Budget(options.max_overhead)
+        schedule = options.schedule
+        self.budget = (
+            Budget(options.max_overhead)
+            if team is None
+            else SharedBudget(options.max_overhead, schedule.number, schedule.interval)
+        )
         self.detail = Detail(self.say)
         self._weighed = False  # what runs now is, as part of a saved step
         self._said: set[str] = set()
@@ -123,6 +132,7 @@ class Session:
             (lambda: store) if store is not None else (lambda: open_store(place)),
             manifest,
             worker=place.worker,
+            team=team,
             continues=place.sagemaker or options.schedule.start > 0,
             seal_key=place.seal_key,
             limits=limits or Limits(pending_bytes=options.max_pending_bytes),
@@ -308,7 +318,7 @@ class Session:
 
     def _control(self, control: Control) -> None:
         """Act on the cloud's advice; in the background thread."""
-        if control.stop:
+        if control.stop and not self.place.worker:  # the first process tells the others
             self.stopping.ask(control.reason)
         self.detail.ask(control.details)
 

@@ -90,3 +90,4 @@ class Flag:
     UPDATE_SAMPLED = 2  # u_* columns come from a fixed sample of elements
     SCALED = 4  # gradient of a GradScaler-scaled loss, already divided by the scale
     SKIPPED = 8  # GradScaler skipped this optimizer step: non-finite gradients are normal
+    PART = 16  # of one process's part of the tensor, to be merged with those of the others

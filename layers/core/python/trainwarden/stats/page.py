@@ -101,6 +101,7 @@ def _flags() -> Iterable[tuple[str, int, str]]:
         Flag.UPDATE_SAMPLED: "`u_*` come from a fixed sample of elements",
         Flag.SCALED: "gradient of a scaled loss, already divided by the scale",
         Flag.SKIPPED: "the optimizer step was skipped: non-finite gradients are normal",
+        Flag.PART: "of one process's part of the tensor; never in what is judged",
     }
     for name, bit in vars(Flag).items():
         if isinstance(bit, int):

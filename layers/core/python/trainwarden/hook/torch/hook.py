@@ -20,7 +20,7 @@ from trainwarden.hook.save_config import SaveConfig
 from trainwarden.hook.saying import say
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.modules import Roots
-from trainwarden.hook.torch.ranks import ranked
+from trainwarden.hook.torch.ranks import of_a_part, ranked, team_of
 from trainwarden.hook.torch.steps import Steps
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json
@@ -257,9 +257,12 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     }
     try:
         settings, place = starting.settings(asked, job, out, strict=strict)
-        place = ranked(place)
-        if place.worker:
+        place, roots = ranked(place), _roots(model)
+        team = team_of(place, roots)
+        if place.worker and team is None:
             return Hook(None, None, loss_fn)  # data parallel: rank 0 has the same gradients
+        if place.worker:
+            settings = of_a_part(settings)
         session = starting.session(
             settings,
             place,
@@ -267,8 +270,9 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
             versions={"torch": torch.__version__, "cuda": torch.version.cuda or ""},
             store=_store,
             limits=_limits,
+            team=team,
         )
-        steps = Steps(session, _roots(model), _optimizers(optimizer), loss_fn)
+        steps = Steps(session, roots, _optimizers(optimizer), loss_fn)
         session.stopping.on_stop = on_stop
         session.connect(steps, steps.leftovers())
         EXITS.follow(session)
