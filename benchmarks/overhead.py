@@ -2,171 +2,149 @@
 
     python benchmarks/overhead.py [--rounds 3] [--steps 20] [--models transformer,resnet18]
 
-Everything runs in one process and in turns, so that a busy machine slows all alike. CPU time of the
-whole process is compared, the uploading thread included: each turn ends with a flush. Two bare
-twins show how much of a difference is noise; what passes inside the hook is measured apart.
-Where smdebug is installed (Python 3.11, numpy < 2.3,
-protobuf 3.20, setuptools < 80) its five reductions are measured beside ours; where not, shares
-measured once are shown.
+Each way of watching trains in a process of its own; they take turns, so that a busy machine slows
+all alike. CPU time of the whole process is compared, the uploading thread included: each turn ends
+with a flush. Two bare twins show how much of a difference is noise; the time inside the hook is
+measured apart. Where smdebug is installed (Python 3.11, numpy < 2.3, protobuf 3.20,
+setuptools < 80) its five reductions, and the same tensors raw, are measured beside ours; where not,
+shares measured once are shown.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import importlib.util
 import logging
+import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 import trainwarden
-from trainwarden.hook import Hook
 from trainwarden.hook.uploader import Limits
 
+models: Any = importlib.import_module("overhead_models")  # beside this script
 LAZY = Limits(first_flush_s=1e6, flush_s=1e6, flush_steps=10**6, flush_bytes=2**40, control_s=1e6)
+NEVER = 10**9
 WEIGHTS_AND_GRADIENTS = ("weights", "biases", "gradients", "losses")
 # smdebug 1.0.34, five reductions of the same tensors at every step: share of the bare step.
 SMDEBUG_SHARE = {"transformer": 2.83, "resnet18": 1.91}
+BARE, TWIN, SMDEBUG = "bare", "bare twin", "smdebug reductions, every step"
+_SAMPLED = {"save_interval": 1, "exact_interval": NEVER}
 
 
-class Block(nn.Module):
-    """Two convolutions with a short cut."""
+@dataclass(frozen=True)
+class Way:
+    """One way of watching: the options of ``watch``, smdebug's interval, or nothing."""
 
-    def __init__(self, inside: int, outside: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
-        self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm2d(outside), nn.BatchNorm2d(outside)
-        self.act1, self.act2 = nn.ReLU(), nn.ReLU()
-        self.short: nn.Module = nn.Identity()
-        if stride != 1 or inside != outside:
-            self.short = nn.Sequential(
-                nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside)
-            )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Images (N, C, H, W)."""
-        y = self.norm2(self.conv2(self.act1(self.norm1(self.conv1(x)))))
-        out: torch.Tensor = self.act2(y + self.short(x))
-        return out
+    title: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    smdebug: str = ""
 
 
-def resnet18(width: int = 32) -> nn.Module:
-    """Return a network of ResNet-18's shape for 32x32 images, 2.8 million parameters."""
-    blocks: list[nn.Module] = [
-        nn.Conv2d(3, width, 3, 1, 1, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
+def ways() -> list[Way]:
+    """Return all of them."""
+    both = {"collections": WEIGHTS_AND_GRADIENTS, "updates": False}
+    found = [
+        Way(BARE),
+        Way("everything, every step", {"save_interval": 1}),
+        Way("weights and gradients, every step", {"save_interval": 1, **both}),
+        Way("weights and gradients, sampled, every step", {**_SAMPLED, **both}),
+        Way("activations, sampled, every step", {**_SAMPLED, "collections": ("activations",)}),
+        Way("everything, sampled, every step", _SAMPLED),
+        Way("everything, every 10th", {"save_interval": 10}),
+        Way("everything, every 100th", {"save_interval": 100}),
+        Way("installed, not saving", {"save_interval": NEVER}),
+        Way(TWIN),
     ]
-    inside = width
-    for stage in range(4):
-        for position in range(2):
-            outside = width * 2**stage
-            blocks.append(Block(inside, outside, 2 if stage and not position else 1))
-            inside = outside
-    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, 10))
+    if importlib.util.find_spec("smdebug"):
+        found += [Way(SMDEBUG, smdebug="reductions"), Way("smdebug raw, every step", smdebug="raw")]
+    return found
 
 
-class Layer(nn.Module):
-    """Attention and a feed-forward part, each with a short cut."""
+class Training:
+    """One model in training, watched or not."""
 
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.act, self.down = (
-            nn.Linear(width, 4 * width),
-            nn.GELU(),
-            nn.Linear(4 * width, width),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Sequences (N, T, F)."""
-        batch, length, width = x.shape
-        mixed = self.mix(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = mixed.permute(2, 0, 3, 1, 4)
-        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
-        out: torch.Tensor = x + self.down(self.act(self.up(self.norm2(x))))
-        return out
-
-
-class Transformer(nn.Module):
-    """Four layers, one million parameters."""
-
-    def __init__(self, width: int = 128, layers: int = 4, words: int = 1000) -> None:
-        super().__init__()
-        self.words, self.place = nn.Embedding(words, width), nn.Parameter(torch.zeros(64, width))
-        self.layers = nn.Sequential(*[Layer(width, 4) for _ in range(layers)])
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Words (N, T) to scores (N T, words)."""
-        out: torch.Tensor = self.head(self.norm(self.layers(self.words(x) + self.place)))
-        return out.flatten(0, 1)
-
-
-def data_for(name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return one batch of 8."""
-    torch.manual_seed(1)
-    if name == "resnet18":
-        return torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
-    words = torch.randint(0, 1000, (8, 64))
-    return words, torch.roll(words, -1, 1).flatten()
-
-
-class Contender:
-    """One model in training, watched or not, and the CPU time it took."""
-
-    def __init__(self, name: str, title: str, watch: Callable[..., Any] | None) -> None:
-        torch.manual_seed(0)
-        self.title, (self.x, self.y) = title, data_for(name)
-        self.model = resnet18() if name == "resnet18" else Transformer()
+    def __init__(self, name: str, way: Way, folder: str) -> None:
+        torch.set_num_threads(1)
+        logging.disable(logging.WARNING)
+        (self.x, self.y), self.model = models.data_for(name), models.model_for(name)
         self.loss = nn.CrossEntropyLoss()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
-        self.hook = watch(self.model, self.optimizer, self.loss) if watch else None
-        self.turns: list[float] = []
-        self.inside, self.steps = 0.0, 0
-        if isinstance(self.hook, Hook):
-            session: Any = self.hook._session  # noqa: SLF001 - its guard is the way in
+        self.inside = 0.0
+        self.flush: Callable[[], object] = lambda: None
+        if way.smdebug:
+            _smdebug(folder, way.smdebug, self.model, self.loss)
+        elif way.options:
+            hook = trainwarden.watch(
+                self.model, self.optimizer, self.loss, job="overhead", out=folder, dense_steps=0,
+                max_overhead=float("inf"), strict=True, _limits=LAZY, **way.options,
+            )  # fmt: skip
+            session: Any = hook._session  # noqa: SLF001 - its guard is the way in
             session.guarded = partial(self._timed, session.guarded)
+            self.flush = hook.flush
 
     def _timed(self, guarded: Callable[..., Any], *arguments: Any) -> Any:
-        begin = time.thread_time()
+        begin = time.perf_counter()  # asking for CPU time costs more than what is measured here
         result = guarded(*arguments)
-        self.inside += time.thread_time() - begin
+        self.inside += time.perf_counter() - begin
         return result
 
-    def turn(self, steps: int, *, timed: bool = True) -> None:
-        """Train and flush; remember CPU ms a step."""
-        begin = time.process_time()
+    def turn(self, steps: int) -> tuple[float, float]:
+        """Train and flush; return CPU ms a step, and ms of it inside the hook."""
+        self.inside, begin = 0.0, time.process_time()
         for _ in range(steps):
             self.optimizer.zero_grad(set_to_none=True)
             self.loss(self.model(self.x), self.y).backward()
             self.optimizer.step()
-        if self.hook is not None:
-            self.hook.flush()
-        if timed:
-            self.steps += steps
-            self.turns.append(1e3 * (time.process_time() - begin) / steps)
-        else:
-            self.inside = 0.0
+        self.flush()
+        return 1e3 * (time.process_time() - begin) / steps, 1e3 * self.inside / steps
 
-    @property
-    def inside_ms(self) -> float:
-        """CPU ms a step inside the hook, in the training thread."""
-        return 1e3 * self.inside / self.steps
+
+def serve(pipe: Connection, name: str, way: Way, folder: str) -> None:
+    """Train in a process of its own, as many steps as it is told to."""
+    training = Training(name, way, folder)
+    training.turn(3)
+    pipe.send(None)
+    while steps := pipe.recv():
+        pipe.send(training.turn(steps))
+
+
+class Contender:
+    """A process, and what its turns took."""
+
+    def __init__(self, name: str, way: Way, folder: Path) -> None:
+        self.way = way
+        self.turns: list[float] = []
+        self.inside: list[float] = []
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        place = str(folder / way.title.replace(" ", "-"))
+        self._process = context.Process(target=serve, args=(theirs, name, way, place), daemon=True)
+        self._process.start()
+        self._pipe.recv()
+
+    def turn(self, steps: int) -> None:
+        """Let it train."""
+        self._pipe.send(steps)
+        took, inside = self._pipe.recv()
+        self.turns.append(took)
+        self.inside.append(inside)
+
+    def end(self) -> None:
+        """Let the process end."""
+        self._pipe.send(0)
+        self._process.join()
 
     @property
     def ms(self) -> float:
@@ -174,103 +152,49 @@ class Contender:
         return statistics.fmean(self.turns)
 
 
-class _Smdebug:
-    """smdebug's hook with its five reductions, with the methods that ``Contender`` calls."""
-
-    def __init__(self, out: str, interval: int, model: nn.Module, loss: nn.Module) -> None:
-        smd: Any = importlib.import_module("smdebug.pytorch")
-        smdebug: Any = importlib.import_module("smdebug")
-
-        self.hook = smd.Hook(
-            out_dir=out,
-            include_collections=["weights", "biases", "gradients", "losses"],
-            save_config=smdebug.SaveConfig(save_interval=interval),
-            reduction_config=smdebug.ReductionConfig(
-                reductions=["mean", "std"], abs_reductions=["max", "mean"], norms=["l2"]
-            ),
-        )
-        self.hook.register_module(model)
-        self.hook.register_loss(loss)
-
-    def flush(self) -> None:
-        """Its own thread writes as it goes."""
-
-    def close(self) -> None:
-        """End the trace."""
-        self.hook.close()
-
-
-def contenders(name: str, folder: Path) -> list[Contender]:
-    """Return bare twins and every way of watching."""
-
-    def ours(title: str, interval: int, collections: tuple[str, ...] | None = None) -> Contender:
-        def watch(model: nn.Module, optimizer: Any, loss: nn.Module) -> Any:
-            return trainwarden.watch(
-                model,
-                optimizer,
-                loss,
-                job=f"{name}-{title}".replace(" ", "-").replace(",", ""),
-                out=folder / "ours",
-                save_interval=interval,
-                dense_steps=0,
-                collections=collections,
-                updates=collections is None,
-                max_overhead=float("inf"),
-                strict=True,
-                _limits=LAZY,
-            )
-
-        return Contender(name, title, watch)
-
-    found = [
-        Contender(name, "bare", None),
-        ours("everything, every step", 1),
-        ours("weights and gradients, every step", 1, WEIGHTS_AND_GRADIENTS),
-        ours("everything, every 10th", 10),
-        ours("everything, every 100th", 100),
-        ours("installed, not saving", 10**9),
-        Contender(name, "bare twin", None),
-    ]
-    if importlib.util.find_spec("smdebug"):
-        for interval in (1, 10):
-            out = str(folder / f"smdebug-{name}-{interval}")
-            found.append(
-                Contender(
-                    name,
-                    f"smdebug reductions, every {interval}",
-                    lambda m, _o, f, i=interval, d=out: _Smdebug(d, i, m, f),
-                )
-            )
-    return found
+def _smdebug(out: str, what: str, model: nn.Module, loss: nn.Module) -> None:
+    """Have smdebug save weights, gradients and losses at every step."""
+    smd: Any = importlib.import_module("smdebug.pytorch")
+    smdebug: Any = importlib.import_module("smdebug")
+    reductions = smdebug.ReductionConfig(
+        reductions=["mean", "std"], abs_reductions=["max", "mean"], norms=["l2"]
+    )
+    hook = smd.Hook(
+        out_dir=out,
+        include_collections=list(WEIGHTS_AND_GRADIENTS),
+        save_config=smdebug.SaveConfig(save_interval=1),
+        reduction_config=reductions if what == "reductions" else None,
+    )
+    hook.register_module(model)
+    hook.register_loss(loss)
 
 
 def compare(name: str, *, rounds: int, steps: int) -> None:
     """Measure one model and print its part of the table."""
     with tempfile.TemporaryDirectory() as folder:
-        all_ = contenders(name, Path(folder))
-        for one in all_:
-            one.turn(3, timed=False)
+        all_ = [Contender(name, way, Path(folder)) for way in ways()]
         for number in range(rounds):
-            for one in all_[number % len(all_) :] + all_[: number % len(all_)]:
+            first = number % len(all_)
+            for one in all_[first:] + all_[:first]:
                 one.turn(steps)
         for one in all_:
-            if one.hook is not None:
-                one.hook.close()
-    by_title = {one.title: one for one in all_}
-    bare = statistics.fmean([by_title["bare"].ms, by_title["bare twin"].ms])
-    reduced = by_title.get("smdebug reductions, every 1")
-    smdebug = reduced.ms / bare - 1 if reduced else SMDEBUG_SHARE[name]
+            one.end()
+    by_title = {one.way.title: one for one in all_}
+    bare = statistics.fmean([by_title[BARE].ms, by_title[TWIN].ms])
+    smdebug = by_title[SMDEBUG].ms / bare - 1 if SMDEBUG in by_title else SMDEBUG_SHARE[name]
     targets = {
         "weights and gradients, every step": f"<= {smdebug / 5:.0%} (smdebug {smdebug:.0%} / 5)",
+        "weights and gradients, sampled, every step": f"<= {smdebug / 20:.0%} (smdebug / 20)",
+        "activations, sampled, every step": "<= 3 %" if name == "resnet18" else "",
         "everything, every 10th": "<= 2 %",
         "installed, not saving": "<= 1 %",
     }
     for one in all_:
-        share = one.ms / bare - 1
-        inside = f"{one.inside_ms:.2f} | {one.inside_ms / bare:.1%}" if one.inside else "|"
+        share, inside = one.ms / bare - 1, statistics.fmean(one.inside)
+        told = f"{inside:.2f} | {inside / bare:.1%}" if inside else "|"
         print(
-            f"| {name} | {one.title} | {one.ms:.1f} | {share:+.1%} | {inside} |"
-            f" {targets.get(one.title, '')} |"
+            f"| {name} | {one.way.title} | {one.ms:.1f} | {share:+.1%} | {told} |"
+            f" {targets.get(one.way.title, '')} |"
         )
 
 
@@ -298,16 +222,6 @@ def microseconds_per_tensor(count: int) -> float:
     return 1e6 * statistics.median(times[1:]) / (2 * count)
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without the chatter of other libraries."""
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-
-
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(
@@ -318,12 +232,12 @@ def main() -> None:
     parser.add_argument("--models", default="transformer,resnet18")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print("| model | hook | CPU ms a step | over bare | ms in the hook | share | target |")
+    print("| model | hook | CPU ms a step | over bare | ms inside the hook | share | target |")
     print("|---|---|---|---|---|---|---|")
-    with quiet():
-        for name in arguments.models.split(","):
-            compare(name, rounds=arguments.rounds, steps=arguments.steps)
-        few, many = microseconds_per_tensor(10), microseconds_per_tensor(5000)
+    for name in arguments.models.split(","):
+        compare(name, rounds=arguments.rounds, steps=arguments.steps)
+    logging.disable(logging.WARNING)
+    few, many = microseconds_per_tensor(10), microseconds_per_tensor(5000)
     print(
         "\n| tensors | CPU us a tensor | against 10 | target |\n|---|---|---|---|"
         f"\n| 10 | {few:.1f} | | |"

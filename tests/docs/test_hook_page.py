@@ -15,7 +15,7 @@ from trainwarden.hook import Hook
 from trainwarden.hook.budget import FREE, MAX_GAP
 from trainwarden.hook.options import COLLECTIONS, Options
 from trainwarden.hook.torch import batches
-from trainwarden.hook.torch.activations import CHANNEL_ELEMENTS
+from trainwarden.hook.torch.outputs import CHANNEL_ELEMENTS
 from trainwarden.hook.uploader import Limits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "hook.md").read_text()

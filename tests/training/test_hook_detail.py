@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from trainwarden import PartialFit
 from trainwarden.cli.main import main
 from trainwarden.hook import Hook
 from trainwarden.hook.session import Session
+from trainwarden.hook.watching import Watching
 from trainwarden.model import Collection, Mode
 from trainwarden.store.folder import FolderObjects
 from trainwarden.store.memory import MemoryObjects
@@ -76,19 +78,55 @@ def test_training_is_the_same_bit_by_bit() -> None:
     assert all(torch.equal(asked[name], plain[name]) for name in plain)
 
 
-def test_a_loop_without_torch_is_denser_too() -> None:
+SPARSE: Any = {"job": "job", "save_interval": 1000, "dense_steps": 1, "strict": True}
+
+
+def ask(watching: Watching[Any]) -> None:
+    assert watching.session is not None
+    watching.session._control(ASKED)
+
+
+def train_sklearn(store: MemoryObjects) -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
-    store = MemoryObjects()
-    with PartialFit(
-        linear_model.SGDRegressor(), job="job", out="memory", save_interval=1000, dense_steps=1,
-        strict=True, _store=store,
-    ) as fit:  # fmt: skip
+    with PartialFit(linear_model.SGDRegressor(), out="memory", _store=store, **SPARSE) as fit:
         for step in range(20):
             if step == 5:
-                assert fit._watching.session is not None
-                fit._watching.session._control(ASKED)
+                ask(fit._watching)
             fit.partial_fit(X.numpy(), Y.numpy())
-    assert read(store).steps == [0, 5, 6, 7, 8]
+
+
+def train_jax(store: MemoryObjects) -> None:
+    pytest.importorskip("jax")
+    weights = {"w": X.numpy()}
+    with trainwarden.PytreeWatch(out="memory", _store=store, **SPARSE) as watch:
+        for step in range(20):
+            if step == 5:
+                ask(watch._watching)
+            watch.observe(weights, weights, 1.0)
+
+
+def train_xgboost(store: MemoryObjects) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    callback = trainwarden.XGBoostCallback(out="memory", _store=store, **SPARSE)
+
+    class Asking(xgboost.callback.TrainingCallback):  # type: ignore[misc, name-defined]  # no types
+        def before_iteration(self, _model: Any, epoch: int, _evals: Any) -> bool:
+            if epoch == 5:
+                ask(callback._watching)
+            return False
+
+    matrix = xgboost.DMatrix(X.numpy(), Y.numpy())
+    given = {"evals": [(matrix, "train")], "verbose_eval": False}
+    xgboost.train({"nthread": 1}, matrix, 20, callbacks=[Asking(), callback], **given)
+
+
+@pytest.mark.parametrize("train", [train_sklearn, train_jax, train_xgboost])
+def test_a_training_without_torch_is_denser_too(train: Callable[[MemoryObjects], None]) -> None:
+    store = MemoryObjects()
+    train(store)
+    found = read(store)
+    assert found.steps == [0, 5, 6, 7, 8]
+    assert found.scalars("request_left", Collection.CAPTURE) == [3.0, 2.0, 1.0, 0.0]
 
 
 def test_evaluation_goes_on_as_planned() -> None:

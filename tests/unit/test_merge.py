@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from trainwarden.merge import merge
 from trainwarden.model import Channels, FloatArray, Layout, Mode, Observation, TensorInfo
-from trainwarden.stats.catalog import INDEX
+from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.reductions import row
 
 LAYOUT = Layout(
@@ -187,3 +187,34 @@ def test_the_order_in_which_ranks_are_given_does_not_matter(order: list[int]) ->
     np.testing.assert_array_equal(merged.stats, shuffled.stats)
     assert merged.scalars == shuffled.scalars
     assert merged.workers == shuffled.workers
+
+
+def parted(values: FloatArray, *, flags: int = 0) -> FloatArray:
+    table = rows(values)
+    table[0, INDEX["flags"]] = Flag.PART | flags
+    return table
+
+
+def test_parts_of_a_weight_are_the_weight_when_all_are_there() -> None:
+    weight = RNG.normal(size=(4, 6))
+    halves = [rank(i, parted(weight[2 * i : 2 * i + 2], flags=Flag.SAMPLED)) for i in (0, 1)]
+    merged = merge(halves)
+    whole = rows(weight)
+    assert at(merged, "fc.weight", "n") == 24
+    assert at(merged, "fc.weight", "flags") == Flag.SAMPLED
+    assert at(merged, "fc.weight", "sum_abs") == pytest.approx(whole[0, INDEX["sum_abs"]])
+
+
+def test_parts_of_a_weight_are_nothing_when_some_are_missing() -> None:
+    weight = RNG.normal(size=(4, 6))
+    relu = RNG.normal(size=8)
+    table = parted(weight[:2])
+    table[1] = rows(weight, relu)[1]
+    for merged in (merge([rank(0, table)]), merge([rank(0, table), rank(1)], partial=True)):
+        assert math.isnan(at(merged, "fc.weight", "n"))
+        assert at(merged, "relu", "n") == 8
+
+
+def test_a_part_that_is_all_there_is_counts_as_the_weight() -> None:
+    merged = merge([rank(0, parted(RNG.normal(size=(4, 6)))), rank(1)])
+    assert at(merged, "fc.weight", "flags") == 0

@@ -46,6 +46,27 @@ def test_saved_steps_take_their_share_and_no_more() -> None:
     assert 0.018 < loop.share <= 0.0202
 
 
+def test_before_steps_are_left_out_they_are_measured_from_samples() -> None:
+    budget = Budget(0.02, lambda: now)
+    now = 0.0
+    for step in range(FREE):
+        assert budget.ample
+        budget.begin(step)
+        budget.end(step)
+    told: list[tuple[bool, bool]] = []
+    for spent in (0.0, 0.9, 0.2, 1.0):  # of 100 s, of which 2 may be spent
+        now = 100.0 if not told else now
+        budget.enter()
+        now += spent
+        budget.leave()
+        told.append((budget.ample, budget.allows(FREE)))
+    assert told == [(True, True), (True, True), (False, True), (False, False)]
+
+
+def test_without_a_limit_every_step_is_measured_whole() -> None:
+    assert Budget(None).ample
+
+
 def test_what_is_cheap_enough_is_always_saved() -> None:
     loop = Loop(0.02, step_s=0.01, save_s=0.0001).run(1000)
     assert loop.saved == list(range(1000))

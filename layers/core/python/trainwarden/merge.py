@@ -4,6 +4,9 @@ What two ranks report about one tensor means one of two things. Replicas (weight
 gradients under data parallelism) are the same numbers twice: taken once. Everything else
 (activations and losses of different batches, shards of one weight, gradients before they are
 synchronised) is different data: merged, so that a NaN on one rank is never lost.
+
+Rows of parts of a tensor stand for the tensor only together. Where some are missing, because a
+process saved other steps or ended, the row counts as not captured.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwarden.model import Channels, Collection, FloatArray, IntArray, Layout, Observation
-from trainwarden.stats.catalog import INDEX, WIDTH
+from trainwarden.stats.catalog import INDEX, WIDTH, Flag
 from trainwarden.stats.merging import merge_rows
 from trainwarden.stats.reductions import channel_columns
 
@@ -24,7 +27,7 @@ from trainwarden.stats.reductions import channel_columns
 _PER_BATCH = frozenset(
     {Collection.ACTIVATIONS, Collection.INPUTS, Collection.OUTPUTS, Collection.LABELS}
 )
-_N = INDEX["n"]
+_N, _FLAGS = INDEX["n"], INDEX["flags"]
 
 
 def merge(observations: Sequence[Observation], *, partial: bool = False) -> Observation:
@@ -39,7 +42,10 @@ def merge(observations: Sequence[Observation], *, partial: bool = False) -> Obse
     ordered = sorted(observations, key=lambda obs: obs.workers)
     first = ordered[0]
     if len(ordered) == 1:
-        return replace(first, partial=True) if partial and not first.partial else first
+        stats = _whole(first.stats, first.layout)
+        if stats is first.stats and (first.partial or not partial):
+            return first
+        return replace(first, stats=stats, partial=partial or first.partial)
     layout = max((obs.layout for obs in ordered), key=lambda known: len(known.tensors))
     channels = _merged_channels([obs.channels for obs in ordered])
     return Observation(
@@ -48,7 +54,7 @@ def merge(observations: Sequence[Observation], *, partial: bool = False) -> Obse
         mode_step=first.mode_step,
         time=max(obs.time for obs in ordered),
         layout=layout,
-        stats=_merged_stats([obs.stats for obs in ordered], layout, channels),
+        stats=_whole(_merged_stats([obs.stats for obs in ordered], layout, channels), layout),
         scalars=_merged_scalars([obs.scalars for obs in ordered]),
         channels=channels,
         labels=_merged_labels([obs.labels for obs in ordered]),
@@ -71,6 +77,20 @@ def _merged_stats(
         if row < rows:  # "dead" means dead on every rank: only the counts can tell
             channel_columns(merged[row], activity)
     return merged
+
+
+def _whole(stats: FloatArray, layout: Layout) -> FloatArray:
+    """Return a table (R, 32) without rows of parts: they are whole by now, or not captured."""
+    flags = np.nan_to_num(stats[:, _FLAGS]).astype(np.int64)
+    parts = np.flatnonzero(flags & Flag.PART)
+    if not parts.size:
+        return stats
+    stats = stats.copy()
+    stats[parts, _FLAGS] = flags[parts] & ~Flag.PART
+    for row in parts.tolist():
+        if stats[row, _N] != math.prod(layout.tensors[row].shape):
+            stats[row] = np.nan
+    return stats
 
 
 def _padded(table: FloatArray, rows: int) -> FloatArray:

@@ -8,6 +8,10 @@ from collections.abc import Callable
 FREE = 100
 """Saved steps that are not counted. Most faults show in them, and a run that is over by then never
 cost much: at a quarter of a step each they take as long as 25 steps of training."""
+EXACT_PART = 0.5
+"""Of the share, what saved steps may have taken if the next one is to be measured whole. Beyond it
+large tensors are measured from samples, at about a fifth of the cost: looking often comes first,
+and exact steps go on as often as half of the share pays for."""
 MAX_GAP = 1000  # steps after which one is saved whatever it costs: a run is never left alone
 
 
@@ -50,6 +54,13 @@ class Budget:
             return True
         self._left_out += 1
         return False
+
+    @property
+    def ample(self) -> bool:
+        """True if the next saved step may be measured whole."""
+        if self._share is None or self._free > 0:
+            return True
+        return self._spent <= EXACT_PART * self._share * (self._clock() - self._since)
 
     def begin(self, step: int) -> dict[str, float]:
         """Begin a saved step; returns what was left out before it, if anything was."""

@@ -38,6 +38,7 @@ class Detail:
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
+        self.active = False  # something is asked for; read at every step
         self._say = say
         self._known: set[str] = set()
         self._asked: deque[DetailRequest] = deque()
@@ -51,6 +52,7 @@ class Detail:
                 continue
             self._known.add(request.id)
             self._asked.append(request)
+            self.active = True
             every = f", each {request.interval}th" if request.interval > 1 else ""
             self._say(f"the next {request.steps} steps are saved in detail{every} ({request.id})")
 
@@ -59,12 +61,13 @@ class Detail:
 
         Called before each step, in the training thread.
         """
-        if not self._asked and not self._running:
-            return False
+        self.active = False  # before the look: what is asked for meanwhile sets it again
         while self._asked:
             self._number += 1
             self._running.append(_Running(self._asked.popleft(), self._number, step))
         self._running = [one for one in self._running if step < one.first + one.request.steps]
+        if self._running:
+            self.active = True
         return self.covers(step)
 
     def covers(self, step: int) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from trainwarden.model import Channels, FloatArray, IntArray, Mode
 from trainwarden.stats.catalog import WIDTH
 from trainwarden.stats.reductions import Tensor, table
+from trainwarden.stats.sampling import sampled_table
 
 _MAX_TABLES = 256  # before they are put together
 
@@ -28,17 +29,22 @@ class Draft:
     """An observation in the making; the adapter fills it while the step runs.
 
     Statistics of small tensors are cheaper together, so tensors wait until ``settle``.
+
+    Attributes:
+        exact: Measure whole tensors; else large ones from a sample.
     """
 
     step: int
     mode: Mode
     mode_step: int
     time: float
+    exact: bool = True
     scalars: dict[str, dict[str, float]] = field(default_factory=dict)
     channels: dict[str, Channels] = field(default_factory=dict)
     labels: dict[str, dict[int, int]] = field(default_factory=dict)
     tables: list[tuple[IntArray, FloatArray]] = field(default_factory=list)
     _waiting: list[_Group] = field(default_factory=list)
+    _later: list[Callable[[], object]] = field(default_factory=list)
 
     def scalar(self, collection: str, name: str, value: float) -> None:
         """Set a scalar; the last value of a step wins."""
@@ -68,14 +74,21 @@ class Draft:
         if tensors:
             self._waiting.append(_Group(rows, tensors, finish))
 
+    def later(self, add: Callable[[], object]) -> None:
+        """Have something added when ``settle`` runs."""
+        self._later.append(add)
+
     def settle(self) -> None:
         """Measure all that waits, in one go."""
+        late, self._later = self._later, []
+        for add in late:
+            add()
         if not self._waiting:
             return
         groups, self._waiting = self._waiting, []
         tensors = [tensor for group in groups for tensor in group.tensors]
         out = np.empty((len(tensors), WIDTH))
-        table(tensors, out)
+        (table if self.exact else sampled_table)(tensors, out)
         begin = 0
         for group in groups:
             part = out[begin : begin + len(group.tensors)]
@@ -98,4 +111,5 @@ class Draft:
     @property
     def empty(self) -> bool:
         """True if there is nothing to save."""
-        return not (self.scalars or self.tables or self.channels or self.labels or self._waiting)
+        kept = (self.scalars, self.tables, self.channels, self.labels, self._waiting, self._later)
+        return not any(kept)

@@ -42,6 +42,7 @@ _SCHEDULE = {
     "end_step": "end",
     "save_steps": "steps",
     "max_steps": "total",
+    "exact_interval": "exact",
 }
 
 

@@ -21,6 +21,8 @@ class Schedule:
         first: First step that may be saved.
         end: First step that is not saved any more; None for no end.
         steps: Saved in any case, also outside of ``first`` and ``end``.
+        exact: Of the saved steps those that it divides are measured whole, the others from
+            samples; so are all that are saved in any case.
         total: Steps of the whole run, if they are known: its first and its last tenth are saved
             ten times as often as what lies between.
     """
@@ -32,6 +34,7 @@ class Schedule:
     end: int | None = None
     steps: frozenset[int] = frozenset()
     total: int | None = None
+    exact: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a schedule."""
@@ -41,6 +44,7 @@ class Schedule:
             ("start_step", self.start, 0),
             ("the first step that is saved", self.first, 0),
             ("end_step", 0 if self.end is None else self.end, 0),
+            ("exact_interval", self.exact, 1),
             ("max_steps", 1 if self.total is None else self.total, 1),
             *(("a step of save_steps", step, 0) for step in self.steps),
         ):
@@ -49,8 +53,7 @@ class Schedule:
 
     def saves(self, step: int) -> bool:
         """Say whether ``step`` is saved."""
-        interval = self.interval if self.total is None else self._interval(self.total, step)
-        if step % interval == 0 or step < max(self.start, self.first) + self.dense:
+        if step % self._interval(step) == 0 or step < max(self.start, self.first) + self.dense:
             return self.covers(step)
         return step in self.steps
 
@@ -59,15 +62,25 @@ class Schedule:
         early = step < max(self.start, self.first) + self.dense
         return step in self.steps or (early and self.covers(step))
 
+    def measures(self, step: int) -> bool:
+        """Say whether a saved ``step`` is measured whole."""
+        return step % self.exact == 0 or self.demands(step)
+
     def covers(self, step: int) -> bool:
         """Say whether ``step`` may be saved if there is a reason to."""
         if step in self.steps:
             return True
         return step >= max(self.start, self.first) and (self.end is None or step < self.end)
 
-    def _interval(self, total: int, step: int) -> int:
-        tenth = total // TENTH
-        ends = step < tenth or step >= total - tenth
+    def number(self, step: int) -> int:
+        """Return how many of its intervals lie before ``step``: the same in every process."""
+        return step // self._interval(step)
+
+    def _interval(self, step: int) -> int:
+        if self.total is None:
+            return self.interval
+        tenth = self.total // TENTH
+        ends = step < tenth or step >= self.total - tenth
         return max(1, self.interval // TENTH) if ends else self.interval
 
     def to_json(self) -> dict[str, Json]:
@@ -80,4 +93,5 @@ class Schedule:
             "end_step": self.end,
             "save_steps": sorted(self.steps),
             "max_steps": self.total,
+            "exact_interval": self.exact,
         }

@@ -27,7 +27,9 @@ from trainwarden.hook.draft import Draft
 from trainwarden.hook.options import Options
 from trainwarden.hook.rows import Rows
 from trainwarden.hook.saying import logger, say
+from trainwarden.hook.shared_budget import SharedBudget
 from trainwarden.hook.stopping import Stopping
+from trainwarden.hook.team import Team
 from trainwarden.hook.uploader import Limits, Uploader
 from trainwarden.model import TRAIN, Collection, Json, Mode, Observation, TensorInfo
 from trainwarden.stats.catalog import WIDTH
@@ -78,9 +80,10 @@ class Session:
         environment: For the manifest.
         store: Where to write; None to open what ``place`` names.
         limits: Upload limits; None for the defaults.
+        team: Other processes that record parts of the same model.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - collaborators, each named
         self,
         options: Options,
         place: Place,
@@ -89,6 +92,7 @@ class Session:
         environment: Mapping[str, Json],
         store: ObjectStore | None = None,
         limits: Limits | None = None,
+        team: Team | None = None,
     ) -> None:
         self.options, self.place = options, place
         self.active = True
@@ -97,7 +101,12 @@ class Session:
         self._lost: TrainwardenError | None = None  # why the upload gave up, until it is acted on
         self._told = False  # that it did
         self._rows = Rows(self.say)
-        self.budget = Budget(options.max_overhead)
+        schedule = options.schedule
+        self.budget = (
+            Budget(options.max_overhead)
+            if team is None
+            else SharedBudget(options.max_overhead, schedule.number, schedule.interval)
+        )
         self.detail = Detail(self.say)
         self._weighed = False  # what runs now is, as part of a saved step
         self._said: set[str] = set()
@@ -121,6 +130,7 @@ class Session:
             (lambda: store) if store is not None else (lambda: open_store(place)),
             manifest,
             worker=place.worker,
+            team=team,
             continues=place.sagemaker or options.schedule.start > 0,
             seal_key=place.seal_key,
             limits=limits or Limits(pending_bytes=options.max_pending_bytes),
@@ -166,7 +176,7 @@ class Session:
         The schedule wants it and it may cost that, or somebody asked for detail.
         """
         schedule = self.options.schedule
-        if self.detail.wants(step):
+        if self.detail.active and self.detail.wants(step):
             return True
         return schedule.saves(step) and (schedule.demands(step) or self.budget.allows(step))
 
@@ -178,11 +188,23 @@ class Session:
         """Say whether a step may be saved if there is a reason to."""
         return self.options.schedule.covers(step) or self.detail.covers(step)
 
-    def draft(self, step: int, mode: Mode, mode_step: int) -> Draft:
-        """Open the draft of a saved step."""
+    def draft(self, step: int, mode: Mode, mode_step: int, *, whole: bool = False) -> Draft:
+        """Open the draft of a saved step.
+
+        Args:
+            step: Of the run.
+            mode: Training or evaluation.
+            mode_step: Within the mode.
+            whole: Measure whole tensors whatever it costs.
+        """
         draft = Draft(step, mode, mode_step, self.now())
         if mode is TRAIN:
-            facts = self.budget.begin(step) | self.detail.facts(step)
+            schedule, asked = self.options.schedule, self.detail.facts(step)
+            whole = whole or bool(asked) or schedule.demands(step)
+            draft.exact = whole or (schedule.measures(step) and self.budget.ample)
+            facts = self.budget.begin(step) | asked
+            if not draft.exact:
+                facts["sampled"] = 1.0
             if facts and Collection.CAPTURE in self.options.collections:
                 draft.facts(Collection.CAPTURE, facts)
         return draft
@@ -289,7 +311,7 @@ class Session:
 
     def _control(self, control: Control) -> None:
         """Act on the cloud's advice; in the background thread."""
-        if control.stop:
+        if control.stop and not self.place.worker:  # the first process tells the others
             self.stopping.ask(control.reason)
         self.detail.ask(control.details)
 

@@ -13,6 +13,7 @@ from trainwarden.hook.save_config import FIELDS, of_job
 from trainwarden.hook.saying import say
 from trainwarden.hook.schedule import Schedule
 from trainwarden.hook.session import Session
+from trainwarden.hook.team import Team
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json
 from trainwarden.store.ports import ObjectStore
@@ -58,7 +59,7 @@ def _with_the_jobs(asked: Mapping[str, Json], report: Callable[[str], None]) -> 
     return {**own, **given}
 
 
-def session(
+def session(  # noqa: PLR0913 - collaborators, each named
     options: Options,
     place: config.Place,
     *,
@@ -66,6 +67,7 @@ def session(
     versions: Mapping[str, str],
     store: ObjectStore | None = None,
     limits: Limits | None = None,
+    team: Team | None = None,
 ) -> Session:
     """Open the session of one worker.
 
@@ -76,6 +78,7 @@ def session(
         versions: Of what else matters: library → version.
         store: Where to write; None to open what ``place`` names.
         limits: Upload limits.
+        team: Other processes that record parts of the same model.
 
     Raises:
         BadInputError: this process watches the job already.
@@ -94,4 +97,5 @@ def session(
         environment=config.environment(dict(versions), place),
         store=store,
         limits=limits,
+        team=team,
     )

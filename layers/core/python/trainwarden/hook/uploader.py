@@ -25,12 +25,15 @@ from trainwarden.errors import (
     TrainwardenError,
 )
 from trainwarden.hook.sender import Sender, Sending
+from trainwarden.hook.team import NotYetError, Team, sender
 from trainwarden.hook.waiting import Waiting
 from trainwarden.model import Observation
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.control import Control
 from trainwarden.wire.manifest import Manifest
 
+HICCUPS = 3  # failures in a row before they are said
+WAITS = 8  # the same, of a process that waits for another
 MAX_CRASHES = 8  # errors that nobody thought of, in a row, before the upload is given up
 
 
@@ -67,6 +70,7 @@ class Uploader:
         open_store: Opens the destination; called in the background, again after an error.
         manifest: Without its layout, which comes with the observations.
         worker: Rank of this process; rank 0 writes the manifest.
+        team: Other processes that write for the run, if there are any.
         continues: What was recorded under this name before is continued; else the name is changed.
         seal_key: What objects are sealed with; empty for no seals.
         limits: When is sent, how much may wait.
@@ -81,6 +85,7 @@ class Uploader:
         manifest: Manifest,
         *,
         worker: int = 0,
+        team: Team | None = None,
         continues: bool = True,
         seal_key: bytes = b"",
         limits: Limits | None = None,
@@ -92,6 +97,7 @@ class Uploader:
         self.error: TrainwardenError | None = None  # the trouble of the moment
         self.stored_all = False
         self._open_store, self._manifest, self._worker = open_store, manifest, worker
+        self._team = team
         self._continues, self._seal_key = continues, seal_key
         self._limits, self._report, self._on_control = limits or Limits(), report, on_control
         self._on_failure = on_failure
@@ -243,40 +249,47 @@ class Uploader:
 
     def _opened(self) -> Sender:
         if self._sender is None:
-            sender = Sender(
-                self._open_store(), self._manifest, self._worker, seal_key=self._seal_key
+            opened = sender(
+                self._open_store(),
+                self._manifest,
+                self._worker,
+                seal_key=self._seal_key,
+                team=self._team,
             )
-            asked = sender.job
-            found = sender.resume(continues=self._continues)
-            if found and sender.job == asked:
+            asked = opened.job
+            found = opened.resume(continues=self._continues)
+            if found and opened.job == asked:
                 self.count("restarts")
             elif found:
-                self._report(f"{asked} was recorded before; this run is recorded as {sender.job}")
-            self._sender = sender
+                self._report(f"{asked} was recorded before; this run is recorded as {opened.job}")
+            self._sender = opened
         return self._sender
 
     def _send(self) -> bool:
         """Put one object; False if nothing waits."""
-        sender = self._opened()
-        self._sending = self._sending or self._next_object(sender)
+        opened = self._opened()
+        self._sending = self._sending or self._next_object(opened)
         if self._sending is None:
             return False
-        sender.send(self._sending)
+        opened.send(self._sending)
         self._sending = None
         self._flush_s = min(self._flush_s * 2, self._limits.flush_s)
         return True
 
-    def _next_object(self, sender: Sender) -> Sending | None:
+    def _next_object(self, opened: Sender) -> Sending | None:
         """Take what waits, as much as one object holds, and give it the next number."""
         limits = self._limits
         taken = self._waiting.take(most=limits.flush_steps, size=limits.flush_bytes)
         while taken:
             dropped = self._waiting.news()
             try:
-                sending = sender.prepare(tuple(item.observation for item in taken), dropped)
+                sending = opened.prepare(tuple(item.observation for item in taken), dropped)
+            except RetryableError:  # not yet
+                self._recount(dropped)
+                self._waiting.give_back(taken)
+                raise
             except (MalformedObjectError, ValueError, OverflowError) as error:
-                for reason, number in dropped.items():
-                    self.count(reason, number)
+                self._recount(dropped)
                 if len(taken) == 1:
                     self.count("unwritable")
                     self._report(f"a saved step could not be written: {error}")
@@ -290,14 +303,18 @@ class Uploader:
                 return sending
         return None
 
+    def _recount(self, dropped: Mapping[str, int]) -> None:
+        for reason, number in dropped.items():
+            self.count(reason, number)
+
     def _total(self, dropped: Mapping[str, int]) -> None:
         for reason, number in dropped.items():
             self.counters[reason] = self.counters.get(reason, 0) + number
 
     def _end(self) -> None:
-        sender = self._opened()
+        opened = self._opened()
         self._total(self._waiting.news())
-        sender.end(self._reason, self.counters)
+        opened.end(self._reason, self.counters)
         self.stored_all = self._over = True
 
     def _look_at_control(self) -> None:
@@ -316,7 +333,8 @@ class Uploader:
         self.counters["retries"] = self.counters.get("retries", 0) + 1
         if self._reason and self._hurried and refused:
             self._over = True  # refused at the very end: nothing will change while we wait
-        if self.error is None and (refused or self._failures >= 3):  # noqa: PLR2004 - hiccups pass
+        patience = WAITS if isinstance(error, NotYetError) else HICCUPS
+        if self.error is None and (refused or self._failures >= patience):
             self.error = error
             self._report(
                 f"nothing can be uploaded: {error}; training goes on, uploading is tried again"

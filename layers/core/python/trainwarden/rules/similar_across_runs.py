@@ -56,10 +56,10 @@ from trainwarden.model import (
 )
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import matching, once
-from trainwarden.stats.catalog import INDEX
+from trainwarden.stats.catalog import INDEX, Flag
 from trainwarden.stats.derived import STATISTICS
 
-_N, _FINGERPRINT = INDEX["n"], [INDEX["fp_xor"], INDEX["fp_sum"]]
+_N, _FLAGS, _FINGERPRINT = INDEX["n"], INDEX["flags"], [INDEX["fp_xor"], INDEX["fp_sum"]]
 _BOUNDS = ("min", "max", "l2")
 _SHOWN = 10
 _Bools = npt.NDArray[np.bool_]
@@ -226,6 +226,14 @@ def _model_order(layout: Layout) -> IntArray:
 
 
 def _differ(mine: FloatArray, there: FloatArray, rtol: float) -> _Bools:
+    """Tell which rows differ; the sample of a tensor says nothing about all of it."""
+    unlike = _unlike(mine, there, rtol)
+    sampled = [rows[:, _FLAGS].astype(np.int64) & Flag.SAMPLED for rows in (mine, there)]
+    unlike &= sampled[0] == sampled[1]
+    return unlike
+
+
+def _unlike(mine: FloatArray, there: FloatArray, rtol: float) -> _Bools:
     unlike: _Bools = mine[:, _N] != there[:, _N]
     if rtol == 0:
         ours, theirs = (

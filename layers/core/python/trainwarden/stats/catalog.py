@@ -86,7 +86,8 @@ INDEX: dict[str, int] = {spec.name: i for i, spec in enumerate(COLUMNS)}
 class Flag:
     """Bits of the ``flags`` column."""
 
-    SAMPLED = 1  # moments come from a sample; counts of NaN and inf are exact
+    SAMPLED = 1  # moments, extremes and fingerprint come from a sample
     UPDATE_SAMPLED = 2  # u_* columns come from a fixed sample of elements
     SCALED = 4  # gradient of a GradScaler-scaled loss, already divided by the scale
     SKIPPED = 8  # GradScaler skipped this optimizer step: non-finite gradients are normal
+    PART = 16  # of one process's part of the tensor, to be merged with those of the others

@@ -246,9 +246,10 @@ HISTORY = Section(
 )
 CAPTURE = Section(
     "Facts about the capture",
-    "Collection `capture`, at a saved step before which others were left out to stay within "
-    "`max_overhead`, or that is saved because somebody asked for detail.",
+    "Collection `capture`, at a saved step that costs less, or before which others were left out, "
+    "to stay within `max_overhead`, or that is saved because somebody asked for detail.",
     (
+        Fact("sampled", "1", "large tensors were measured from samples at this step"),
         Fact("left_out", "steps", "that the schedule wanted since the last saved one"),
         Fact("share", "1", "of the time since the free saved steps that later ones took"),
         Fact("request", "1", "number of the request for which the step is saved, the first is 1"),

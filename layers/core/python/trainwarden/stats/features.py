@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwarden.model import FloatArray, IntArray
+from trainwarden.stats.blocks import dot
 from trainwarden.stats.spread import FeatureSpread
 
 MAX_FEATURES = 4096  # beyond these, evenly spread ones
@@ -242,7 +243,7 @@ def output_facts(samples: FloatArray) -> dict[str, float]:
         squares = np.einsum("nf,nf->n", samples, samples)
         power = float(squares.sum()) / samples.size
         mean = samples.sum(axis=0) / n
-        variance = max(power - float(mean @ mean) / mean.size, 0.0)
+        variance = max(power - dot(mean, mean) / mean.size, 0.0)
         if not (math.isfinite(power) and math.isfinite(variance)):
             return {}
         found = {"batch_spread": math.sqrt(variance / power) if power else 0.0}
@@ -250,5 +251,5 @@ def output_facts(samples: FloatArray) -> dict[str, float]:
         n = int(np.count_nonzero(directed))
         if n > 1:
             total = (samples[directed] / np.sqrt(squares[directed])[:, None]).sum(axis=0)
-            found["cosine"] = (float(total @ total) - n) / (n * (n - 1))
+            found["cosine"] = (dot(total, total) - n) / (n * (n - 1))
     return found

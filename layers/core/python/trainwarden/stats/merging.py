@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainwarden.model import FloatArray
+from trainwarden.model import FloatArray, IntArray
 from trainwarden.stats.catalog import COLUMNS, INDEX, Merge
 
 
@@ -18,6 +18,7 @@ def _columns(merge: Merge) -> list[int]:
 
 _SUM, _MIN, _MAX = _columns(Merge.SUM), _columns(Merge.MIN), _columns(Merge.MAX)
 _XOR, _OR = _columns(Merge.XOR), _columns(Merge.OR)
+_FLAGS = INDEX["flags"]
 _SHIFT, _D, _D2 = INDEX["shift"], INDEX["sum_d"], INDEX["sum_d2"]
 
 
@@ -42,6 +43,11 @@ def merge_rows(a: FloatArray, b: FloatArray) -> FloatArray:
     # An absent row has no bits to combine: take the other's as they are.
     out[...] = np.where(np.isnan(a[..., :1]), b, np.where(np.isnan(b[..., :1]), a, out))
     return out
+
+
+def add_flags(rows: FloatArray, flags: IntArray | int) -> None:
+    """Set further bits in the flags of captured rows (R, 32); ``flags`` are (R,) or the same."""
+    rows[:, _FLAGS] = rows[:, _FLAGS].astype(np.int64) | flags
 
 
 def _words(rows: FloatArray) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:

@@ -1,7 +1,7 @@
 """Many small tensors at once: packed one behind the other, each pass sums all of them.
 
 A numpy call costs as much as a thousand elements, so biases and norms would cost what a weight
-does. What needs care (zeros, subnormals, NaN, squares out of range) is left to the block kernel.
+does. What needs care (subnormals, NaN, squares out of range) is left to the block kernel.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ SMALL = 4_096  # elements; beyond, the block kernel is as fast
 _PACK = 8 * SMALL
 _WORTH = 4  # fewer are done sooner one by one
 _SINGLE = np.dtype(np.float32)
+_ONE = np.uint32(1)
 _NORMAL = float(np.finfo(np.float32).tiny)
 _LOW = SQUARES_UNDERFLOW[_SINGLE]
-_NONE = ("n_nan", "n_pinf", "n_ninf", "n_zero", "n_tiny", "flags")  # else the row does not hold
+_NONE = ("n_nan", "n_pinf", "n_ninf", "n_tiny", "flags")  # else the row does not hold
 _FP = slice(INDEX["fp_xor"], INDEX["fp_sum"] + 1)
 
 
@@ -111,10 +112,11 @@ def _moments(x: Array, starts: Array, sizes: Array, found: FloatArray) -> Array:
     low, high = (f.reduceat(x, starts).astype(np.float64) for f in (np.minimum, np.maximum))
     total, square = add(x), add(np.multiply(x, x, out=scratch))
     np.absolute(x, out=scratch)
-    smallest = np.minimum.reduceat(scratch, starts).astype(np.float64)
     values: dict[str, Array | int] = dict.fromkeys(_NONE, 0)
-    values["n"] = sizes
-    values |= {"min": low, "max": high, "absmin_nz": smallest, "sum_abs": add(scratch)}
+    values |= {"n": sizes, "min": low, "max": high, "sum_abs": add(scratch)}
+    zeros, smallest = _zeros(scratch, starts, mask)
+    empty = zeros == sizes
+    values |= {"n_zero": zeros, "absmin_nz": np.where(empty, np.nan, smallest)}
     values["n_neg"] = np.add.reduceat(np.less(x, 0, out=mask), starts, dtype=np.int32)
     values["max_block_l2"] = np.sqrt(square)
     mean = total / sizes
@@ -129,8 +131,21 @@ def _moments(x: Array, starts: Array, sizes: Array, found: FloatArray) -> Array:
         values["sum_d2"] = np.where(moved, add(np.multiply(d, d, out=d)), square)
     for name, value in values.items():
         found[:, INDEX[name]] = value
-    good: Array = (square > _LOW) & (square < np.inf) & (smallest >= _NORMAL)
+    good: Array = ((square > _LOW) & (square < np.inf) & (smallest >= _NORMAL)) | empty
     return good
+
+
+def _zeros(magnitudes: Array, starts: Array, mask: Array) -> tuple[Array, FloatArray]:
+    """Count zeros and find the smallest other number; ``magnitudes`` is overwritten."""
+    smallest = np.minimum.reduceat(magnitudes, starts)
+    if smallest.all():
+        return np.zeros(len(starts), np.int64), smallest.astype(np.float64)
+    zeros = np.add.reduceat(np.equal(magnitudes, 0, out=mask), starts, dtype=np.int64)
+    # Minus one, the bits of zero become the largest: see the block kernel.
+    bits = magnitudes.view(np.uint32)
+    np.subtract(bits, _ONE, out=bits)
+    smallest = (np.minimum.reduceat(bits, starts) + _ONE).view(_SINGLE)
+    return zeros, smallest.astype(np.float64)
 
 
 def _updates(x: Array, previous: Array, starts: Array, sizes: Array, found: FloatArray) -> Array:

@@ -96,10 +96,12 @@ def _facts() -> str:
 
 def _flags() -> Iterable[tuple[str, int, str]]:
     meaning = {
-        Flag.SAMPLED: "moments come from a sample; counts of NaN and inf are exact",
+        Flag.SAMPLED: "moments, extremes and fingerprint come from a sample; of weights and "
+        "gradients `n`, `sum_d2` where `shift` is 0, and counts of NaN and inf are exact",
         Flag.UPDATE_SAMPLED: "`u_*` come from a fixed sample of elements",
         Flag.SCALED: "gradient of a scaled loss, already divided by the scale",
         Flag.SKIPPED: "the optimizer step was skipped: non-finite gradients are normal",
+        Flag.PART: "of one process's part of the tensor; never in what is judged",
     }
     for name, bit in vars(Flag).items():
         if isinstance(bit, int):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwarden.model import FloatArray
+from trainwarden.stats.blocks import dot
 
 
 class Spread:
@@ -44,7 +45,7 @@ class Spread:
         with np.errstate(all="ignore"):
             mean = float(values.sum()) / n
             centred = values - mean
-            m2 = float(np.dot(centred, centred))
+            m2 = dot(centred, centred)
         away = mean - self._mean
         self._m2 += m2 + away * away * (self.n * n / total)
         self._mean += away * (n / total)
@@ -123,8 +124,8 @@ class FeatureSpread:
         if not total:
             return {}
         with np.errstate(all="ignore"):
-            mean = float(self.n @ self.mean) / total
-            m2 = float(self._m2.sum() + self.n @ (self.mean - mean) ** 2)
+            mean = dot(self.n, self.mean) / total
+            m2 = float(self._m2.sum()) + dot(self.n, (self.mean - mean) ** 2)
         return {
             "mean": mean,
             "std": math.sqrt(m2 / total),

@@ -2,8 +2,7 @@
 
 At first also what is put into those that cut or saturate.
 
-Hooks are on the modules only during the first forward pass of a saved step. Everything is computed
-inside the hook: the next module may work in place.
+Hooks are on the modules only during the first forward pass of a saved step.
 """
 
 from __future__ import annotations
@@ -17,21 +16,18 @@ from torch.utils.hooks import RemovableHandle
 
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.session import Session
-from trainwarden.hook.torch.batches import measure, sample_of
 from trainwarden.hook.torch.callbacks import Callback
 from trainwarden.hook.torch.functions import BOUNDS, Bounds, Functions
 from trainwarden.hook.torch.modules import Modules, Named
 from trainwarden.hook.torch.order import Order
-from trainwarden.hook.torch.views import View, dtype_name, tensors_in, view
-from trainwarden.model import Channels, Collection, FloatArray, TensorInfo
-from trainwarden.stats.catalog import INDEX, Flag
-from trainwarden.stats.reductions import Tensor, channel_columns, channels
+from trainwarden.hook.torch.outputs import Output, Outputs
+from trainwarden.hook.torch.views import tensors_in
+from trainwarden.model import Collection
 
-_FLAGS = INDEX["flags"]
-CHANNEL_ELEMENTS = 2**18  # looked at for the activity of channels
 MAX_CALLS = 4  # of one module in one forward pass: a ReLU used twice has two rows
 MAX_INPUTS = 10  # forward passes in which also inputs are looked at
 GIVEN, MODULES = "activation_inputs", "module_outputs"  # collections
+_ACTIVATIONS = Collection.ACTIVATIONS.value
 _RELU_LIKE = (nn.ReLU, nn.ReLU6, nn.Threshold)
 _NOT_FUNCTIONS = (nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin)
 
@@ -49,6 +45,7 @@ class Activations:
         self._draft: Draft | None = None
         self._handles: list[RemovableHandle] = []
         self._calls: dict[int, int] = {}
+        self._known: dict[tuple[str, int], Output] = {}
         self._targets: dict[str, list[tuple[nn.Module, Callback, Callback | None]]] = {}
         self._passes: dict[str, int] = {}
         self._walks = -1
@@ -56,7 +53,7 @@ class Activations:
         self._compiled_roots: dict[str, bool] = {}
         self._compiled_walks = -1
         self._functions = Functions(session, self._given_to_function, self._computed_by_function)
-        self._early = False
+        self._early, self._outputs = False, Outputs(session)
         self.order = Order(session, self._entered)
 
     def attach(self, draft: Draft, prefix: str, *, everything: bool = False) -> None:
@@ -74,6 +71,7 @@ class Activations:
         modules = self._modules.below(prefix)
         if self._walks != self._modules.walks:
             self._walks, self._targets = self._modules.walks, {}
+            self._known.clear()
         if prefix not in self._targets:
             self._targets[prefix] = self._find(modules)
         self._learn(prefix, modules, training=True)
@@ -171,107 +169,61 @@ class Activations:
         call = self._calls[id(module)] = self._calls.get(id(module), -1) + 1
         if not isinstance(output, torch.Tensor) or call >= MAX_CALLS:
             return
-        info = TensorInfo(
-            name=f"activation/{path}" + (f":{call}" if call else ""),
-            collection=Collection.ACTIVATIONS.value,
-            shape=tuple(output.shape[1:]),
-            dtype=dtype_name(output.dtype),
-            module=path,
-            kind=type(module).__name__,
-            depth=self.order.depths.get(id(module), -1),
-        )
-        self._add(info, output, _bounds(module), relu_like=isinstance(module, _RELU_LIKE))
+        known = self._known.get((path, call))
+        if known is None:
+            known = self._known[path, call] = Output(
+                f"activation/{path}" + (f":{call}" if call else ""),
+                _ACTIVATIONS,
+                path,
+                type(module).__name__,
+                self.order.depths.get(id(module), -1),
+                _bounds(module),
+                relu_like=isinstance(module, _RELU_LIKE),
+                convolved=self._has_conv1d,
+            )
+        if self._draft is not None:
+            self._outputs.add(self._draft, known, output)
 
     def _given(self, path: str, module: nn.Module, args: Any) -> None:
         call = self._calls.get(id(module), -1) + 1
         if args and isinstance(args[0], torch.Tensor) and call < MAX_CALLS:
-            name = path + (f":{call}" if call else "")
-            self._add_given(name, args[0], path, module)
-
-    def _add_given(
-        self, name: str, tensor: torch.Tensor, path: str = "", module: nn.Module | None = None
-    ) -> None:
-        name = f"activation_input/{name}"
-        if not self._session.options.wants(Collection.ACTIVATIONS.value, name):
-            return
-        info = TensorInfo(
-            name=name,
-            collection=GIVEN,
-            shape=tuple(tensor.shape[1:]),
-            dtype=dtype_name(tensor.dtype),
-            module=path,
-            kind="" if module is None else type(module).__name__,
-            depth=self.order.depths.get(id(module), -1),
-        )
-        self._add(info, tensor, None, relu_like=False)
+            name = f"activation_input/{path}" + (f":{call}" if call else "")
+            kind, depth = type(module).__name__, self.order.depths.get(id(module), -1)
+            self._add(Output(name, GIVEN, path, kind, depth), args[0])
 
     def _given_to_function(self, name: str, _kind: str, tensor: torch.Tensor) -> None:
         if self._early:
-            self._add_given(name, tensor)
+            self._add(Output(f"activation_input/{name}", GIVEN), tensor)
 
     def _computed_by_function(
         self, name: str, kind: str, bounds: Bounds, output: torch.Tensor
     ) -> None:
-        name = f"activation/{name}"
-        if self._session.options.wants(Collection.ACTIVATIONS.value, name):
-            info = TensorInfo(
-                name=name,
-                collection=Collection.ACTIVATIONS.value,
-                shape=tuple(output.shape[1:]),
-                dtype=dtype_name(output.dtype),
-                kind=kind,
-                depth=len(self.order.depths) or -1,  # behind what was entered so far
-            )
-            self._add(info, output, bounds, relu_like=kind in {"ReLU", "ReLU6"})
+        depth = len(self.order.depths) or -1  # behind what was entered so far
+        made = Output(
+            f"activation/{name}",
+            _ACTIVATIONS,
+            "",
+            kind,
+            depth,
+            bounds,
+            relu_like=kind in {"ReLU", "ReLU6"},
+            convolved=self._has_conv1d,
+        )
+        self._add(made, output)
 
     def _checked(self, path: str, module: nn.Module, _args: Any, output: Any) -> None:
         """Keep what a module returns if it is not finite."""
         for tensor in tensors_in(output)[:1]:
             if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):
-                info = TensorInfo(
-                    name=f"module/{path}",
-                    collection=MODULES,
-                    shape=tuple(tensor.shape[1:]),
-                    dtype=dtype_name(tensor.dtype),
-                    module=path,
-                    kind=type(module).__name__,
-                    depth=self.order.depths.get(id(module), -1),
-                )
-                self._add(info, tensor, None, relu_like=False)
+                kind, depth = type(module).__name__, self.order.depths.get(id(module), -1)
+                self._add(Output(f"module/{path}", MODULES, path, kind, depth), tensor)
 
-    def _add(
-        self,
-        info: TensorInfo,
-        output: torch.Tensor,
-        bounds: tuple[float, float] | None,
-        *,
-        relu_like: bool,
-    ) -> None:
-        sample, sampled = sample_of(output)
-        found = view(sample)
-        if found is None or self._draft is None:
-            return
-        activity = None
-        if relu_like and found.array.ndim and not output.is_complex():
-            # Counting is cheap, and a channel must be seen often before it may be called dead.
-            more = view(sample_of(output, CHANNEL_ELEMENTS)[0]) or found if sampled else found
-            activity = self._draft.channels[info.name] = self._activity(more)
-        finish = partial(_finish, activity, Flag.SAMPLED if sampled else 0)
-        tensor = Tensor(found.array, found.dtype, bounds=bounds)
-        measure(self._draft, [self._session.row(info)], [tensor], finish)
-
-    def _activity(self, found: View) -> Channels:
-        dimensions = found.array.ndim
-        # Images (N, C, H, W) and vectors (N, F) have channels second, sequences (N, T, F) last.
-        axis = 1 if dimensions in {2, 4, 5} or (dimensions == 3 and self._has_conv1d) else -1  # noqa: PLR2004 - see above
-        return channels(found.array, axis, dtype=found.dtype)
-
-
-def _finish(activity: Channels | None, flags: int, table: FloatArray) -> None:
-    if flags:
-        table[0, _FLAGS] = flags
-    if activity is not None:
-        channel_columns(table[0], activity)
+    def _add(self, output: Output, tensor: torch.Tensor) -> None:
+        wanted = output.collection == MODULES or self._session.options.wants(
+            _ACTIVATIONS, output.name
+        )
+        if wanted and self._draft is not None:
+            self._outputs.add(self._draft, output, tensor)
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.views import view
 from trainwarden.model import Collection, FloatArray, TensorInfo
-from trainwarden.stats.catalog import INDEX, Flag
+from trainwarden.stats.catalog import Flag
+from trainwarden.stats.merging import add_flags
 from trainwarden.stats.packing import SMALL
 from trainwarden.stats.reductions import Tensor
 
-_FLAGS = INDEX["flags"]
 MAX_TENSORS = 4  # inputs or outputs of one forward pass
 MAX_ELEMENTS = 2**15  # read of one activation, input or output; of more, whole samples are left out
 
@@ -73,7 +74,7 @@ def measure(
 
 
 def _flag(flags: list[int], table: FloatArray) -> None:
-    table[:, _FLAGS] = flags
+    add_flags(table, np.array(flags))
 
 
 def add_tensor(

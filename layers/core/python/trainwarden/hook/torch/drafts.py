@@ -45,11 +45,18 @@ class Drafts:
         """True if nothing is saved of what goes on, and nothing waits."""
         return self.draft is None and self._pending is None and self.evaluation is None
 
-    def open(self, step: int, *, saved: bool = True) -> bool:
-        """Begin the draft of ``step`` if it is ``saved`` and may be; True if so."""
+    def open(self, step: int, *, saved: bool = True, whole: bool = False) -> bool:
+        """Begin the draft of ``step`` if it is ``saved`` and may be; True if so.
+
+        Args:
+            step: Of the run.
+            saved: The schedule wants it, or something happened.
+            whole: Measure whole tensors whatever it costs.
+        """
         self.draft = None
         if saved and self._session.covers(step):
-            self.draft, self.tally = self._session.draft(step, Mode.TRAIN, step), Tally()
+            self.draft = self._session.draft(step, Mode.TRAIN, step, whole=whole)
+            self.tally = Tally()
         return self.draft is not None
 
     def complete(self) -> None:

@@ -63,8 +63,10 @@ class Events:
             return
         now = now or loss is not None
         self.window.follow(self._step if now else self._step + 1)
-        if now and self._drafts.draft is None:
-            self._drafts.open(self._step)
+        if now and self._drafts.draft is not None:
+            self._drafts.draft.exact = True
+        elif now:
+            self._drafts.open(self._step, whole=True)
             if loss is None:
                 self._drafts.tally.losses |= self.watch.known(LOSS)
         if loss is not None and not math.isfinite(value):

@@ -20,6 +20,7 @@ from trainwarden.hook.torch.objective import parameters
 from trainwarden.hook.torch.ownership import Ownership
 from trainwarden.hook.torch.tally import Tally, batch_size
 from trainwarden.hook.torch.views import tensors_in
+from trainwarden.model import Collection
 
 FUNCTIONS = (
     "binary_cross_entropy",
@@ -81,6 +82,7 @@ class LossFinder:
         self._last: tuple[weakref.ref[torch.Tensor], int] | None = None  # a loss and its version
         self._backward = Patch(torch.autograd, "backward", self._around_backward)
         self._counting = self.watching = False
+        self._looks = bool(session.options.collections & {Collection.OBJECTIVE, Collection.LABELS})
         self.checking, self.checks = False, 0  # in a validation in training mode; how many
         self._functions = [
             Patch(functional, name, partial(self._around_function, name, parameters(name)))
@@ -202,7 +204,8 @@ class LossFinder:
         tally = self._tally()
         if tally is None:
             return
-        tally.objectives.look(name, arguments)
+        if self._looks:
+            tally.objectives.look(name, arguments)
         if not self._counting:
             return
         if any(isinstance(arguments.get(key), torch.Tensor) for key in WEIGHTS):

@@ -20,7 +20,7 @@ from trainwarden.hook.save_config import SaveConfig
 from trainwarden.hook.saying import say
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.modules import Roots
-from trainwarden.hook.torch.ranks import ranked
+from trainwarden.hook.torch.ranks import of_a_part, ranked, team_of
 from trainwarden.hook.torch.steps import Steps
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import Json
@@ -183,6 +183,7 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     end_step: int | None = None,
     save_steps: Iterable[int] | None = None,
     max_steps: int | None = None,
+    exact_interval: int | None = None,
     save_config: SaveConfig | None = None,
     max_overhead: float | None = None,
     collections: Iterable[str] | None = None,
@@ -216,6 +217,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         start_step: Number of the first step, when resuming from a checkpoint.
         end_step: First step that is not saved any more.
         save_steps: Steps that are saved in any case.
+        exact_interval: Of the saved steps those that it divides are measured whole, the others
+            from samples of large tensors.
         max_steps: Length of the run: its first and its last tenth are saved ten times as often.
         save_config: All of these in SageMaker Debugger's words, mode by mode.
         max_overhead: Share of the time that saved steps may take, others are left out; 0.02.
@@ -242,6 +245,7 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         "end_step": end_step,
         "save_steps": save_steps,
         "max_steps": max_steps,
+        "exact_interval": exact_interval,
         "save_config": save_config,
         "max_overhead": max_overhead,
         "collections": collections,
@@ -258,9 +262,12 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     }
     try:
         settings, place = starting.settings(asked, job, out, strict=strict)
-        place = ranked(place)
-        if place.worker:
+        place, roots = ranked(place), _roots(model)
+        team = team_of(place, roots)
+        if place.worker and team is None:
             return Hook(None, None, loss_fn)  # data parallel: rank 0 has the same gradients
+        if place.worker:
+            settings = of_a_part(settings)
         session = starting.session(
             settings,
             place,
@@ -268,8 +275,9 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
             versions={"torch": torch.__version__, "cuda": torch.version.cuda or ""},
             store=_store,
             limits=_limits,
+            team=team,
         )
-        steps = Steps(session, _roots(model), _optimizers(optimizer), loss_fn)
+        steps = Steps(session, roots, _optimizers(optimizer), loss_fn)
         session.stopping.on_stop = on_stop
         session.connect(steps, steps.leftovers())
         EXITS.follow(session)

@@ -13,6 +13,14 @@ Roots = Mapping[str, nn.Module]
 Named = list[tuple[str, nn.Module]]
 
 
+def kind_of(module: nn.Module) -> str:
+    """Return the name of a module's class; of one that ``fully_shard`` made, that of the user's."""
+    made, *inherited = type(module).__mro__
+    if inherited[0].__name__ == "FSDPModule":
+        return inherited[1].__name__
+    return made.__name__
+
+
 class Modules:
     """The modules below the roots, shared ones once, by dotted names as the user knows them.
 

@@ -13,15 +13,16 @@ from torch.nn.parameter import is_lazy
 
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.session import Session
-from trainwarden.hook.torch.modules import Modules
+from trainwarden.hook.torch.modules import Modules, kind_of
+from trainwarden.hook.torch.shards import Shares
 from trainwarden.hook.torch.views import View, dtype_name, view
 from trainwarden.model import Collection, FloatArray, TensorInfo
-from trainwarden.stats.catalog import COLUMNS, INDEX
+from trainwarden.stats.catalog import COLUMNS, Flag
 from trainwarden.stats.dtypes import Array
+from trainwarden.stats.merging import add_flags
 from trainwarden.stats.reductions import Tensor
 
 _POWER = np.array([{"x": 1.0, "x²": 2.0}.get(spec.unit, 0.0) for spec in COLUMNS])
-_FLAGS = INDEX["flags"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Scaling:
                 columns = np.flatnonzero(_POWER)
                 table[:, columns] /= self.scale ** _POWER[columns]
         if self.flags:
-            table[:, _FLAGS] = self.flags
+            add_flags(table, self.flags)
 
 
 UNSCALED = Scaling()
@@ -54,6 +55,8 @@ class _Parameter:
     weight_row: int = -1
     gradient_row: int = -1
     per_unit: bool = False
+    part: bool = False  # other processes have the rest
+    told: bool = True  # by this process
     previous: Array | None = None  # of type ``dtype``
     dtype: str = ""
 
@@ -70,6 +73,8 @@ class Parameters:
     def __init__(self, session: Session, modules: Modules, *, copy_bytes: int = 2**31) -> None:
         self._session, self._modules, self._copy_bytes = session, modules, copy_bytes
         self._parameters: dict[int, _Parameter] = {}
+        self._first = not session.place.worker
+        self._shares = Shares(first=self._first)
         self._updates = session.options.updates
 
     def scan(self, depths: Mapping[int, int]) -> None:
@@ -79,7 +84,9 @@ class Parameters:
             depths: id of module → position in forward order, as far as known.
         """
         known, self._parameters = self._parameters, {}
-        for path, module in self._modules.walk():
+        found_modules = self._modules.walk()
+        self._shares = Shares((module for _, module in found_modules), first=self._first)
+        for path, module in found_modules:
             for name, tensor in module._parameters.items():  # noqa: SLF001 - ours would recurse
                 if tensor is None or id(tensor) in self._parameters or _unborn(tensor):
                     continue
@@ -118,31 +125,33 @@ class Parameters:
         last = name.rpartition(".")[2]
         is_bias = last.startswith("bias") or last.endswith("bias")
         collection = (Collection.BIASES if is_bias else Collection.WEIGHTS).value
+        share = self._shares.of(tensor)
         info = TensorInfo(
             name=name,
             collection=collection,
-            shape=tuple(tensor.shape),
+            shape=share.shape,
             dtype=dtype_name(tensor.dtype),
             module=path,
-            kind=type(module).__name__,
+            kind=kind_of(module),
             depth=depths.get(id(module), -1),
             trainable=tensor.requires_grad,
         )
-        found = _Parameter(tensor, info, per_unit=not is_bias and tensor.dim() > 1)
-        if self._session.options.wants(collection, name):
+        whole_units = not is_bias and len(share.shape) > 1 and share.units
+        found = _Parameter(tensor, info, per_unit=whole_units, part=share.part, told=share.told)
+        if share.told and self._session.options.wants(collection, name):
             found.weight_row = self._session.row(info)
         return found
 
     def _add_gradient(self, parameter: _Parameter) -> None:
         name = f"gradient/{parameter.info.name}"
-        if self._session.options.wants(Collection.GRADIENTS.value, name):
+        if parameter.told and self._session.options.wants(Collection.GRADIENTS.value, name):
             info = replace(
                 parameter.info, name=name, collection=Collection.GRADIENTS.value, trainable=True
             )
             parameter.gradient_row = self._session.row(info)
 
     def _check_size(self) -> None:
-        size = sum(p.tensor.numel() * p.tensor.element_size() for p in self._parameters.values())
+        size = sum(_bytes_here(p.tensor) for p in self._parameters.values())
         if self._updates and size > self._copy_bytes:
             self._updates = False
             self._session.say(
@@ -182,7 +191,7 @@ class Parameters:
         measured, tensors, rows = [], [], []
         for parameter in chosen:
             found = view(parameter.tensor)
-            if found is None:
+            if found is None or (parameter.part and not found.array.size):
                 continue
             array, previous = found.array, parameter.previous
             if previous is not None and not _alike(parameter, found):
@@ -192,12 +201,15 @@ class Parameters:
             parameter.per_unit = False  # once is enough: rows of a matrix are told apart at first
             rows.append(parameter.weight_row)
             measured.append(parameter)
-        keep = partial(self._keep, measured, tensors) if self._updates else None
-        draft.measure(rows, tensors, keep)
+        draft.measure(rows, tensors, partial(self._measured, measured, tensors))
 
-    @staticmethod
-    def _keep(measured: list[_Parameter], tensors: list[Tensor], _table: FloatArray) -> None:
+    def _measured(
+        self, measured: list[_Parameter], tensors: list[Tensor], table: FloatArray
+    ) -> None:
         """Copy the weights for the next saved step."""
+        _flag_parts(measured, table)
+        if not self._updates:
+            return
         for parameter, tensor in zip(measured, tensors, strict=True):
             if parameter.previous is None:
                 parameter.previous = tensor.x.copy(order="K")
@@ -205,14 +217,33 @@ class Parameters:
                 np.copyto(parameter.previous, tensor.x)
 
     def _gradients(self, draft: Draft, chosen: list[_Parameter], scaling: Scaling) -> None:
-        tensors, rows = [], []
+        measured, tensors, rows = [], [], []
         for parameter in chosen:
             gradient = parameter.tensor.grad
             found = None if gradient is None else view(gradient)
-            if found is not None:
+            if found is not None and (found.array.size or not parameter.part):
                 tensors.append(Tensor(found.array, found.dtype))
                 rows.append(parameter.gradient_row)
-        draft.measure(rows, tensors, None if scaling is UNSCALED else scaling.undo)
+                measured.append(parameter)
+
+        def finish(table: FloatArray) -> None:
+            scaling.undo(table)
+            _flag_parts(measured, table)
+
+        draft.measure(rows, tensors, finish)
+
+
+def _flag_parts(measured: list[_Parameter], table: FloatArray) -> None:
+    """Flag the rows of parts, which are nothing without the others."""
+    flags = [Flag.PART if parameter.part else 0 for parameter in measured]
+    if any(flags):
+        add_flags(table, np.array(flags))
+
+
+def _bytes_here(tensor: torch.Tensor) -> int:
+    to_local = getattr(tensor, "to_local", None)  # of a DTensor
+    here: torch.Tensor = tensor if to_local is None else to_local()
+    return here.numel() * here.element_size()
 
 
 def _alike(parameter: _Parameter, found: View) -> bool:
