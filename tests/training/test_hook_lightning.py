@@ -18,6 +18,7 @@ from tests.training.loops import digits  # noqa: E402 - as above
 from tests.unit.hook.recording import Recording, read  # noqa: E402 - as above
 from trainwarden.hook import LightningCallback  # noqa: E402 - as above
 from trainwarden.model import Mode  # noqa: E402 - as above
+from trainwarden.store.folder import FolderObjects  # noqa: E402 - as above
 from trainwarden.store.memory import MemoryObjects  # noqa: E402 - as above
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own, of workers and loggers
@@ -182,9 +183,38 @@ def test_after_a_checkpoint_steps_go_on(tmp_path: Path) -> None:
     assert read(store).steps == [6, 7, 10]
 
 
-def test_a_training_that_is_asked_to_stop_ends() -> None:
+def test_after_a_checkpoint_several_optimizers_leave_no_gap(tmp_path: Path) -> None:
+    first, then = MemoryObjects(), MemoryObjects()
+    gan: dict[str, Any] = {"module": Gan, "limit_val_batches": 0}
+    _, before = fit(watching(first), max_steps=12, **gan)  # of both optimizers: six rounds
+    before.save_checkpoint(tmp_path / "last.ckpt")
+    fit(watching(then), max_steps=20, checkpoint=str(tmp_path / "last.ckpt"), **gan)
+    assert read(first).steps == [*range(6)]
+    assert read(then).steps == [*range(6, 10)]
+
+
+def test_a_checkpoint_in_the_midst_of_a_training_knows_its_step(tmp_path: Path) -> None:
+    kept = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=4)
+    gan: dict[str, Any] = {"module": Gan, "limit_val_batches": 0}
+    fit(watching(MemoryObjects()), kept, max_steps=6, enable_checkpointing=True, **gan)
     store = MemoryObjects()
-    callback = watching(store)
+    fit(watching(store), max_steps=8, checkpoint=str(tmp_path / "step=4.ckpt"), **gan)
+    assert read(store).steps == [2, 3]
+
+
+def test_a_callback_counts_each_training_as_the_trainer_does(tmp_path: Path) -> None:
+    _, before = fit(max_steps=6)
+    before.save_checkpoint(tmp_path / "last.ckpt")
+    callback = trainwarden.LightningCallback(out=tmp_path, job="job", strict=True)
+    fit(callback, max_steps=3)
+    fit(callback, max_steps=8, checkpoint=str(tmp_path / "last.ckpt"))
+    found = read(FolderObjects(tmp_path))
+    assert found.steps == [0, 1, 2, 6, 7]
+
+
+def test_a_training_that_is_asked_to_stop_ends(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryObjects()
+    callback = watching(store, stop="allow")  # which raises in loops that nobody else ends
 
     class Asking(lightning.Callback):  # type: ignore[misc,name-defined]
         def on_train_batch_start(self, _: Any, _module: Any, _batch: Any, number: int) -> None:
@@ -195,6 +225,7 @@ def test_a_training_that_is_asked_to_stop_ends() -> None:
 
     _, trainer = fit(callback, Asking(), val_check_interval=None)
     assert trainer.global_step < 12
+    assert "it ends after this step" in caplog.text
     end = read(store).end
     assert end is not None
     assert end.reason == "stopped"

@@ -117,9 +117,35 @@ def test_metrics_that_are_logged_are_recorded(tmp_path: Path) -> None:
     assert any(metrics.get("eval_quality") == 0.25 for metrics in told)
 
 
-def test_a_training_that_is_asked_to_stop_saves_a_checkpoint_and_ends(tmp_path: Path) -> None:
+class Failing(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+    """Raises in the training's third step."""
+
+    def on_step_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        if state.global_step == 2:
+            raise ValueError("no more")
+
+
+@pytest.mark.parametrize("by", ["the same callback", "another of that name"])
+def test_a_training_that_failed_is_told_when_the_next_begins(tmp_path: Path, by: str) -> None:
+    first, second = MemoryObjects(), MemoryObjects()
+    callback = watching(first)
+    broken = trainer(tmp_path, callback, Failing())
+    with pytest.raises(ValueError, match="no more"):
+        broken.train()
+    assert callback.hook is not None  # nobody tells callbacks of that
+    callback._trainings._options["_store"] = second
+    following = callback if by == "the same callback" else watching(second)
+    trainer(tmp_path, following, max_steps=3).train()
+    ends = [read(store).end for store in (first, second)]
+    assert [end and end.reason for end in ends] == ["failed", "finished"]
+    assert read(second).steps == [0, 1, 2]
+
+
+def test_a_training_that_is_asked_to_stop_saves_a_checkpoint_and_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = MemoryObjects()
-    callback = watching(store)
+    callback = watching(store, stop="allow")  # which raises in loops that nobody else ends
 
     class Asking(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
         def on_step_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
@@ -132,6 +158,7 @@ def test_a_training_that_is_asked_to_stop_saves_a_checkpoint_and_ends(tmp_path: 
     made.train()
     assert made.state.global_step == 5
     assert (tmp_path / "checkpoint-5").is_dir()
+    assert "it ends after this step" in caplog.text
     end = read(store).end
     assert end is not None
     assert end.reason == "stopped"

@@ -39,6 +39,18 @@ def test_one_of_several_processes_is_told_only(caplog: pytest.LogCaptureFixture)
     assert "several processes" in caplog.text
 
 
+def test_a_framework_s_callback_ends_the_loop_itself(caplog: pytest.LogCaptureFixture) -> None:
+    for allowed, alone in ((True, True), (False, True), (True, False)):
+        stopping = Stopping(allowed=allowed, alone=alone)
+        stopping.by_caller = True
+        with caplog.at_level(logging.WARNING, "trainwarden"):
+            stopping.ask("it diverged")
+        stopping.act(pytest.fail)
+    assert caplog.text.count("it ends after this step") == 3
+    assert "look at stop_requested" not in caplog.text
+    assert "several processes" not in caplog.text
+
+
 def test_nothing_happens_unless_somebody_asks() -> None:
     stopping = Stopping(allowed=True, alone=True)
     stopping.act(pytest.fail)

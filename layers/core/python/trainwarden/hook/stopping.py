@@ -33,11 +33,13 @@ class Stopping:
     Attributes:
         on_stop: Called with the reason, in the training thread, after a step.
         reason: Why the run is to end; None while nobody asks for it.
+        by_caller: A framework's callback ends the loop, by the framework's own means.
     """
 
     def __init__(self, *, allowed: bool, alone: bool) -> None:
         self.on_stop: Callable[[str], object] | None = None
         self.reason: str | None = None
+        self.by_caller = False
         self._allowed, self._alone, self._done = allowed, alone, False
 
     def ask(self, reason: str) -> None:
@@ -45,14 +47,15 @@ class Stopping:
         if self.reason is not None:
             return
         self.reason = reason
-        ends = "it ends after this step" if self._ends else "look at stop_requested, and end it"
+        ending = self._ends or self.by_caller
+        ends = "it ends after this step" if ending else "look at stop_requested, and end it"
         say(f"the loop is asked to stop: {reason}; {ends}")
-        if self._allowed and not self._alone:
+        if self._allowed and not self._alone and not self.by_caller:
             say("it trains in several processes, and is not ended from one of them alone")
 
     @property
     def _ends(self) -> bool:
-        return self._allowed and self._alone
+        return self._allowed and self._alone and not self.by_caller
 
     def act(self, close: Callable[[str], object]) -> None:
         """Call ``on_stop`` and end the loop, once; in the training thread, at the end of a step.

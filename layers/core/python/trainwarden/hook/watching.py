@@ -34,6 +34,7 @@ class Watching(Generic[A]):
         target: Where it goes.
         library: Name and version of the framework, for the manifest.
         adapter: Makes what follows the training.
+        ends: The framework's callback ends the training when ``stopping``.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class Watching(Generic[A]):
         target: Target,
         library: tuple[str, str],
         adapter: Callable[[Session], A],
+        *,
+        ends: bool = False,
     ) -> None:
         self.session: Session | None = None
         self.adapter: A | None = None
@@ -57,6 +60,7 @@ class Watching(Generic[A]):
                 store=target.store,
                 limits=target.limits,
             )
+            session.stopping.by_caller = ends
             self.adapter = adapter(session)
             session.connect(self.adapter, lambda: None)
             EXITS.follow(session)

@@ -78,6 +78,7 @@ class LightGBMCallback:
             Target(job, out, _store, _limits),
             ("lightgbm", lightgbm.__version__),
             lambda session: LightGBMRounds(session, Sample.of(train, session), training_set),
+            ends=True,
         )
 
     @property

@@ -7,7 +7,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 
-from trainwarden.hook.torch import Hook, watch
+from trainwarden.hook.torch import Hook
+from trainwarden.hook.torch.trainings import Trainings
 
 
 class LightningCallback(Callback):  # type: ignore[misc,unused-ignore]
@@ -23,21 +24,41 @@ class LightningCallback(Callback):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        self.hook: Hook | None = None
-        self._options = options
+        self._trainings = Trainings(options)
+
+    @property
+    def hook(self) -> Hook | None:
+        """Of the training that runs."""
+        return self._trainings.hook
+
+    def state_dict(self) -> dict[str, Any]:
+        """Count steps in checkpoints: the trainer counts those of every optimizer."""
+        steps = self._trainings.steps
+        return {} if steps is None else {"step": steps}
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Forget what was counted: this may be a checkpoint of a trainer without this callback."""
+        del trainer, pl_module, checkpoint
+        self._trainings.step = None
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting after a checkpoint."""
+        self._trainings.step = state_dict.get("step")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to watch, after the sanity check."""
-        self._close("failed")  # a fit before that did not come to its end
-        options = {"start_step": trainer.global_step, **self._options}
-        self.hook = watch(_called(pl_module), trainer.optimizers, **options)
+        known = self._trainings.step
+        start = known if known is not None and trainer.global_step else trainer.global_step
+        self._trainings.begin(_called(pl_module), trainer.optimizers, start)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
     ) -> None:
         """End the training, if somebody asks for that."""
         del pl_module, args, kwargs
-        if self.hook is not None and self.hook.stop_requested:
+        if self._trainings.stopping:
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -50,20 +71,14 @@ class LightningCallback(Callback):  # type: ignore[misc,unused-ignore]
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Upload what is left."""
         del trainer, pl_module
-        stopped = self.hook is not None and self.hook.stop_requested
-        self._close("stopped" if stopped else "finished")
+        self._trainings.end()
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Upload what is left of a training that failed, or was interrupted."""
         del trainer, pl_module
-        self._close("failed" if isinstance(exception, Exception) else "stopped")
-
-    def _close(self, reason: str) -> None:
-        if self.hook is not None:
-            self.hook.close(reason)
-        self.hook = None
+        self._trainings.end("failed" if isinstance(exception, Exception) else "stopped")
 
 
 def _called(module: LightningModule) -> nn.Module | dict[str, nn.Module]:

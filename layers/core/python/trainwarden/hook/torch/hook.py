@@ -110,6 +110,11 @@ class Hook:
         if self._steps is not None:
             self._steps.losses.adds_up = True
 
+    def ended_by_caller(self) -> None:
+        """Leave the end of the loop to whoever looks at ``stop_requested`` after each step."""
+        if self._session is not None:
+            self._session.stopping.by_caller = True
+
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Upload what is complete now; True if it was stored within ``timeout_s`` seconds."""
         return self._session is not None and self._session.flush(timeout_s)

@@ -52,9 +52,11 @@ from trainwarden.hook.torch.scaler import ScalerWatch
 from trainwarden.hook.torch.tally import Tally
 from trainwarden.model import Collection, Mode
 
+UNSEEN_STEPS = 3  # saved in a row without a call of the model, after one that had some
 _UNSEEN = (
     "inputs, outputs and activations are not captured: the model is not called through the module "
-    "that is watched; if it is compiled, watch what torch.compile returned"
+    "that is watched; if it is compiled, watch what torch.compile returned (inside of what "
+    "module.compile() compiles in place nothing can be seen)"
 )
 
 
@@ -78,7 +80,7 @@ class Steps:
         self._session = session
         self._handles: list[Any] = []
         self._captured: set[int] = set()
-        self._saw_forward = False
+        self._saw_forward, self._unseen = False, UNSEEN_STEPS - 1  # at first, once is enough
         self._modules = Modules(roots)
         self._optimizers = Optimizers(session, self._modules, optimizers)
         self._hooked = weakref.WeakSet[Optimizer](optimizers)
@@ -268,8 +270,10 @@ class Steps:
         if draft is None or id(optimizer) in self._captured:
             return
         self._captured.add(id(optimizer))
-        if not self._saw_forward:
-            self._session.say(_UNSEEN)
+        if optimizer is self._optimizers.first:
+            self._unseen = 0 if self._saw_forward else self._unseen + 1
+            if self._unseen >= UNSEEN_STEPS:
+                self._session.say(_UNSEEN)
         scaled = self.scaler.state(optimizer)
         self.capture.add(draft, optimizer, scaled.scaling, weights=not counted)
         if scaled.found_inf is not None and scaled.loss_scale is not None:
@@ -293,6 +297,7 @@ class Steps:
         """A step is made; the next one begins."""
         self.events.close(self.phase.step, optimizer)
         self.drafts.complete()
+        self._saw_forward = False
         self.phase.step += 1
         self._open()
         stopping = self._session.stopping

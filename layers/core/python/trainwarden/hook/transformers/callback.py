@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainwarden.hook.torch import Hook, watch
+from trainwarden.hook.torch import Hook
+from trainwarden.hook.torch.trainings import Trainings
 
 # What the hook measures itself, under the names that rules know.
 _MEASURED = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "eval_loss", "train_loss"})
@@ -27,8 +28,12 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
     """
 
     def __init__(self, **options: Any) -> None:
-        self.hook: Hook | None = None
-        self._options = options
+        self._trainings = Trainings(options)
+
+    @property
+    def hook(self) -> Hook | None:
+        """Of the training that runs."""
+        return self._trainings.hook
 
     def on_train_begin(
         self,
@@ -39,10 +44,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
     ) -> None:
         """Begin to watch."""
         del args, control
-        self._close("failed")  # a training before that did not come to its end
-        options = {"start_step": state.global_step, **self._options}
-        self.hook = watch(kwargs["model"], kwargs.get("optimizer"), **options)
-        self.hook.add_up()
+        made = self._trainings.begin(kwargs["model"], kwargs.get("optimizer"), state.global_step)
+        made.add_up()
 
     def on_step_end(
         self,
@@ -53,7 +56,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
     ) -> None:
         """End the training after a checkpoint, if somebody asks for that."""
         del args, state, kwargs
-        if self.hook is not None and self.hook.stop_requested:
+        if self._trainings.stopping:
             control.should_save = control.should_training_stop = True
 
     def on_log(
@@ -79,10 +82,4 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
     ) -> None:
         """Upload what is left."""
         del args, state, control, kwargs
-        stopped = self.hook is not None and self.hook.stop_requested
-        self._close("stopped" if stopped else "finished")
-
-    def _close(self, reason: str) -> None:
-        if self.hook is not None:
-            self.hook.close(reason)
-        self.hook = None
+        self._trainings.end()

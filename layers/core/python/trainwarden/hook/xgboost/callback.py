@@ -71,6 +71,7 @@ class XGBoostCallback(xgboost.callback.TrainingCallback):  # type: ignore[misc,u
             Target(job, out, _store, _limits),
             ("xgboost", xgboost.__version__),
             lambda session: XGBoostRounds(session, train, training_set),
+            ends=True,
         )
 
     @property
