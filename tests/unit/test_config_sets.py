@@ -107,7 +107,12 @@ def test_a_set_can_be_muted_and_its_addresses_are_checked() -> None:
         ),
         ({"wehn": "all"}, "wehn", "a key of a set of rules", "when"),
         ({"severity": "loud"}, "severity", "info, warning or error", ""),
-        ({"action": "halt"}, "action", "stop, notify, none, email:ADDRESS or sms:+NUMBER", ""),
+        (
+            {"action": "halt"},
+            "action",
+            "stop, capture-more, notify, none, email:ADDRESS or sms:+NUMBER",
+            "",
+        ),
         ({"rules": [*TWO, "Overfitt"]}, "rules[2]", "the name of a rule", "Overfit"),
         ({"rules": [*TWO, 3]}, "rules[2]", "a rule (a set holds no sets)", ""),
         ({"rules": [*TWO, entry()]}, "rules[2]", "a rule (a set holds no sets)", ""),

@@ -69,7 +69,8 @@ class Optimizers:
         place = self._place(optimizer) or self._found(optimizer)
         if place is None:
             return False
-        self._leave(optimizer)  # its last step may have ended in an error
+        if self._inside:
+            self._leave(optimizer)  # its last step may have ended in an error
         self._inside.append(place.optimizer)
         self._inner = 0
         place.steps += 1
