@@ -28,22 +28,38 @@ class Leaf(NamedTuple):
     array: Array
     dtype: str
 
+    def like(self, other: Leaf) -> bool:
+        """Say whether what lies between the two is a change."""
+        return self.dtype == other.dtype and self.array.shape == other.array.shape
+
+
+def outputs_last(name: str, dimensions: int) -> bool:
+    """Say whether an array has its outputs last, as in ``x @ w``.
+
+    A matrix has, and what is called ``kernel``; an ``embedding`` has not.
+    """
+    last = name.rpartition(".")[2]
+    matrix = dimensions == _MATRIX and not last.startswith("embedding")
+    return matrix or (last == "kernel" and dimensions >= _MATRIX)
+
+
+def outputs_first(array: Array) -> Array:
+    """Return a view as rules expect it, (outputs, inputs, …), of one with its outputs last."""
+    return np.moveaxis(array, (-1, -2), (0, 1))
+
 
 def leaf(name: str, array: Array) -> Leaf | None:
     """Copy an array, as the rules expect it; None if nothing can be said of it.
 
     Args:
-        name: Its path, with dots. A matrix, and what is called ``kernel``, has its outputs last, as
-            in ``x @ w``; an ``embedding`` has not.
+        name: Its path, with dots.
         array: On the host.
     """
     dtype = str(array.dtype)
     if dtype not in KINDS or array.size == 0:
         return None
-    last = name.rpartition(".")[2]
-    turned = last == "kernel" or (array.ndim == _MATRIX and not last.startswith("embedding"))
-    if turned and array.ndim >= _MATRIX:
-        array = np.moveaxis(array, (-1, -2), (0, 1))
+    if outputs_last(name, array.ndim):
+        array = outputs_first(array)
     words = KINDS[dtype].storage
     dense = np.array(array, order="C")  # device memory may be given to the next step
     return Leaf(dense if dense.dtype == words else dense.view(words), dtype)
@@ -63,9 +79,11 @@ class ArraySteps(Immediate):
         self._features: Features | None = None
 
     def begin(self, steps: int = 1) -> Draft | None:
-        """Go on to the next step; its draft if it is saved. The ``steps`` after it are counted."""
-        step, self._step = self._step, self._step + steps
-        return self._session.draft(step, Mode.TRAIN, step) if self._session.due(step) else None
+        """Return the draft of the next step, or of the first that is saved of so many; or None."""
+        for step in range(self._step, self._step + steps):
+            if self._session.due(step):
+                return self._session.draft(step, Mode.TRAIN, step)
+        return None
 
     def fill(
         self,
@@ -100,9 +118,11 @@ class ArraySteps(Immediate):
         facts = self._features.add(kept, samples=len(kept), size=len(x))
         draft.facts(Collection.BATCH, facts, "input/0.")
 
-    def end(self, draft: Draft) -> None:
-        """The step is told."""
-        self._session.submit(draft)
+    def end(self, draft: Draft | None, steps: int = 1) -> None:
+        """A step is made, or several; it is told, if it is saved."""
+        self._step += steps
+        if draft is not None:
+            self._session.submit(draft)
 
     def evaluate(self, loss: Any, metrics: Mapping[str, float] | None = None) -> None:
         """Save a validation pass."""
@@ -122,21 +142,16 @@ class ArraySteps(Immediate):
         gradient: bool = False,
     ) -> None:
         module, _, last = path.rpartition(".")
-        collection = Collection.BIASES if last in _BIASES else Collection.WEIGHTS
-        info = TensorInfo(
-            f"gradient/{path}" if gradient else path,
-            (Collection.GRADIENTS if gradient else collection).value,
-            leaf.array.shape,
-            leaf.dtype,
-            module,
-            "Embedding" if last.startswith("embedding") else "",
-            depths.setdefault(module, len(depths)),
-        )
+        name = f"gradient/{path}" if gradient else path
+        own = Collection.BIASES if last in _BIASES else Collection.WEIGHTS
+        collection = (Collection.GRADIENTS if gradient else own).value
+        depth = depths.setdefault(module, len(depths))
+        if not self._session.options.wants(collection, name):
+            return
+        kind = "Embedding" if last.startswith("embedding") else ""
+        info = TensorInfo(name, collection, leaf.array.shape, leaf.dtype, module, kind, depth)
         before = None if gradient else self._previous.get(path)
-        if before is not None and (before.dtype, before.array.shape) != (
-            leaf.dtype,
-            leaf.array.shape,
-        ):
+        if before is not None and not before.like(leaf):
             before = None
         told = Tensor(
             leaf.array,

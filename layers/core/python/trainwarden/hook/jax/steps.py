@@ -19,13 +19,12 @@ class Steps(ArraySteps):
     def observe(self, params: Any, grads: Any, loss: Any, inputs: Any, rate: float | None) -> None:
         """Save the step if it is due; the next call is the next step."""
         draft = self.begin()
-        if draft is None:
-            return
-        told = None if loss is None else float(loss)
-        rate = None if rate is None else float(rate)
-        self.fill(draft, leaves(params), leaves(grads), loss=told, rate=rate)
-        if inputs is not None:
-            self.inputs(draft, np.asarray(inputs))
+        if draft is not None:
+            told = None if loss is None else float(loss)
+            rate = None if rate is None else float(rate)
+            self.fill(draft, leaves(params), leaves(grads), loss=told, rate=rate)
+            if inputs is not None:
+                self.inputs(draft, np.asarray(inputs))
         self.end(draft)
 
 
