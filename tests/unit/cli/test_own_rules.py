@@ -49,8 +49,7 @@ class BigLoss(Rule):
 @pytest.fixture(autouse=True)
 def _registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rules, "_added", [])
-    monkeypatch.setattr(own_rules, "_loaded", set())
-    monkeypatch.setattr(own_rules, "_asked", {})
+    monkeypatch.setattr(own_rules, "_loaded", {})
     yield
     monkeypatch.undo()
     rules.registry.cache_clear()

@@ -97,7 +97,7 @@ def findings(args: argparse.Namespace, out: Output) -> int:
 
 def check(args: argparse.Namespace, out: Output) -> int:
     """Judge every run recorded to a folder; fail if one has issues."""
-    custom = own_rules.asked(args.rules_folder)
+    custom = own_rules.load(args.rules_folder)
     root = Path(args.folder)
     objects = FolderObjects(root)
     names = jobs_in(objects) if root.is_dir() else ()

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def replay(args: argparse.Namespace, out: Output) -> int:
     """Run any rules over recorded runs: what would have fired when, and what a stop had saved."""
-    own_rules.asked(args.rules_folder)  # from now on their names are known
+    own_rules.load(args.rules_folder)  # from now on their names are known
     rules = document(args)
     problems = understood(rules)
     if problems:
@@ -119,7 +119,7 @@ def replay_one(
 ) -> Replayed:
     """Replay one run; what is wrong with it is told as its result, so that others go on."""
     try:
-        objects, custom = open_place(run.place, account), own_rules.asked(folder)
+        objects, custom = open_place(run.place, account), own_rules.load(folder)
         return replay_run(objects, run.job, rules, stop_on=stop_on, custom=custom)
     except TrainwardenError as error:
         return Replayed(run.job, problems=(str(error),))

@@ -72,7 +72,7 @@ def _judged(args: argparse.Namespace) -> tuple[ObjectStore, Ledger, JobRecord, s
             raise NotFoundError(f"there is no folder {source}: name either a job or a folder")
         place = place_of(args)
         return place.objects, place.ledger, load(place, source), place.title
-    custom = own_rules.asked(args.rules_folder)
+    custom = own_rules.load(args.rules_folder)
     account = account_of(args)
     run = _one(source, args.job, account)
     objects, ledger = open_place(run.place, account), MemoryLedger()

@@ -37,7 +37,9 @@ class LocalCustomRules:
         with redirect_stdout(sys.stderr):
             made = cls(load(folder))
         for one in made.rules.values():
-            add(stand_in(describe(one)), str(folder))
+            known = stand_in(describe(one))
+            known.__module__, known.__doc__ = one.__module__, one.__doc__  # where its runbook is
+            add(known, str(folder))
         return made
 
     def ask(self, question: bytes) -> bytes:
