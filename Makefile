@@ -57,7 +57,7 @@ packaging: $(STAMP)
 	@$(BIN)/pytest -q tests/packaging
 
 bench: $(STAMP)  ## the benchmarks, each beside its target
-	@for script in $(filter-out benchmarks/detection.py,$(wildcard benchmarks/*.py)); do \
+	@for script in $(filter-out benchmarks/detection.py,$(shell grep -l __main__ benchmarks/*.py)); do \
 		echo "== $$script"; $(BIN)/python $$script || exit 1; done
 	@echo "== benchmarks/detection.py"; $(BIN)/python benchmarks/detection.py tests/training/healthy --seeds 0
 

@@ -22,7 +22,7 @@ SAID = {
     "watch": "verdict VanishingGradient: IssuesFound",
     "outbox": "VanishingGradient",
     "status": "first",
-    "logs": "epoch 0",
+    "logs": "first: epoch ",  # the last lines
     "down": "the embedded AWS has ended",
 }
 

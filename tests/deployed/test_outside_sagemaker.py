@@ -29,10 +29,12 @@ def test_a_loop_that_allows_it_ends_on_a_verdict_and_another_goes_on(cloud: Clou
     try:
         (job,) = until(lambda: jobs(cloud) - before, "the run is known")
         cloud.found_issues(job, "VanishingGradient")
-        assert stoppable.wait(120) == 0
+        until(lambda: cloud.told(job, "Action Taken"), "the request is told")
+        until(lambda: stoppable.poll() is not None, "the loop has ended")
+        assert stoppable.returncode == 0
     finally:
         stoppable.kill()
-    until(lambda: cloud.told(job, "Action Taken"), "the request is told")
+        stoppable.wait()
     (asked,) = (entry.body for entry in cloud.entries(job, EntryKind.ACTION).values())
     assert (asked["kind"], asked["outcome"]) == ("stop", "asked")
     assert cloud.closed(job).outcome == "stopped"

@@ -30,7 +30,7 @@ def blocks(language: str) -> list[str]:
 def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rules, "_added", [])
-    monkeypatch.setattr(own_rules, "_loaded", set())
+    monkeypatch.setattr(own_rules, "_loaded", {})
     torch.manual_seed(0)
     model, data = nn.Linear(4, 1), torch.randn(64, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

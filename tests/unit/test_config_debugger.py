@@ -129,15 +129,6 @@ def test_profiler_rules_are_listed_as_problems_and_skipped(name: str) -> None:
     assert "machine" in problem.expected
 
 
-def test_a_debugger_rule_that_is_not_there_is_said_to_be_skipped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    name = "Unheard"
-    monkeypatch.setattr("trainwarden.config.names.DEBUGGER_RULES", {name})
-    (problem,) = configured(rule(name, rule_to_invoke=name)).problems
-    assert problem.expected == "a rule that trainwarden has (skipped)"
-
-
 def test_a_custom_rule_that_is_not_deployed_is_skipped_and_named() -> None:
     custom = rule(
         "mine", source_s3_uri="s3://b/rule.py", rule_to_invoke="MyVanishing", threshold="1"
@@ -210,6 +201,12 @@ def test_a_hook_configuration_as_sagemaker_users_have_it_has_no_problems() -> No
         ),
         ({"CollectionConfigurations": [{}]}, "CollectionConfigurations[0]", ""),
         ({"HookParameters": "x"}, "HookParameters", ""),
+        ({"CollectionConfigurations": {"a": 1}}, "CollectionConfigurations", ""),
+        (
+            {"CollectionConfigurations": [{"CollectionName": "w", "CollectionParameters": "x"}]},
+            "CollectionConfigurations[0] w CollectionParameters",
+            "",
+        ),
     ],
 )
 def test_a_key_that_nobody_reads_is_noted(hook: dict[str, Json], key: str, nearest: str) -> None:

@@ -47,6 +47,10 @@ def configured(document: Json) -> JobConfig:
         ({"Overfit": {"patience": 2}}, list(names())),
         ({"Overfit": False}, [name for name in names() if name != "Overfit"]),
         ({"Overfit": "off"}, [name for name in names() if name != "Overfit"]),
+        (["default", "-Overfit"], [name for name in names() if name != "Overfit"]),
+        ("default -Overfit", [name for name in names() if name != "Overfit"]),
+        (["-LOS002"], [name for name in names() if name != "Overfit"]),
+        (["Overfit", "DeadRelu", "-Overfit"], ["DeadRelu"]),
     ],
 )
 def test_a_list_chooses_and_a_mapping_tunes(document: Json, expected: list[str]) -> None:
@@ -190,3 +194,64 @@ def test_the_parameters_of_a_threshold_are_checked_together() -> None:
     assert spec.parameters == {
         "statistic": "l2", "collection": "weights", "above": 2.0, "below": 1.0
     }  # fmt: skip
+
+
+def test_entries_of_one_rule_that_differ_get_keys_of_their_own() -> None:
+    one, other = {"rule": "Threshold", "above": 1}, {"rule": "Threshold", "above": 2}
+    config = configured([one, other, one])
+    limits = {spec.key: spec.parameters["above"] for spec in config.rules}
+    assert limits == {"Threshold": 1.0, "Threshold-2": 2.0}
+    assert config.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "expected", "found"),
+    [
+        (
+            [{"rule": "Threshold", "above": n, "key": "a"} for n in (1, 2)],
+            ["a", "a-2"],
+            "rules[1] key: expected a key that no other entry has, found 'a'",
+        ),
+        (
+            [{"rule": "Threshold", "above": 1, "key": "a"}, {"rule": "Overfit", "key": "a"}],
+            ["a", "a-2"],
+            "rules[1] key: expected a key that no other entry has, found 'a'",
+        ),
+        (
+            [{"rule": "Threshold", "above": 1, "key": "Overfit"}],
+            ["Overfit-Threshold"],
+            "rules[0] key: expected a key that no other rule has, found 'Overfit'",
+        ),
+        (
+            [{"rule": "Overfit", "key": "NoData"}],
+            ["NoData-Overfit"],
+            "rules[0] key: expected a key that no other rule has, found 'NoData'",
+        ),
+        (
+            ["DeadRelu", {"rule": "Overfit", "key": "DeadRelu"}],
+            ["DeadRelu", "DeadRelu-Overfit"],
+            "rules[1] key: expected a key that no other rule has, found 'DeadRelu'",
+        ),
+        (
+            [{"rule": "Overfit", "start_step": 100, "end_step": 50}],
+            ["Overfit"],
+            "Overfit end_step: expected a step from 100 on, its start_step, found 50",
+        ),
+        (
+            [{"rule": "Overfit", "action": ""}],
+            ["Overfit"],
+            "rules[0] action: expected an action, or none, found ''",
+        ),
+        (
+            {"-Overfit": {}},
+            list(names()),
+            "rules -Overfit: expected the name of a rule, found '-Overfit'; did you mean Overfit?",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_told_and_the_rest_runs(
+    document: Json, expected: list[str], found: str
+) -> None:
+    config = configured(document)
+    assert [spec.key for spec in config.rules] == expected
+    assert [str(problem) for problem in config.problems] == [f"script {found}"]

@@ -185,3 +185,58 @@ def test_foreign_tags_are_nobodys_business() -> None:
     assert problems({"team": "vision", "aws:cloudformation:stack-name": "x", "": ""}) == []
     assert not is_ours("team")
     assert is_ours("trainwarden:stop")
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        (
+            {"trainwarden:rule:Overfit": "patience=3 patience=5"},
+            [("trainwarden:rule:Overfit patience", "'5'", "")],
+        ),
+        (
+            {"trainwarden:rule:LOS002": "patience=3", "trainwarden:rule:Overfit": "patience=5"},
+            [("trainwarden:rule:Overfit patience", "'5'", "")],
+        ),
+        (
+            {"trainwarden:rule:Overfit": "patience=3", "trainwarden:rule:overfit": "patience=3"},
+            [],
+        ),
+    ],
+)
+def test_two_values_of_one_setting_are_told_and_the_first_counts(
+    tags: dict[str, str], expected: list[tuple[str, str, str]]
+) -> None:
+    assert problems(tags) == expected
+    (overfit,) = [spec for spec in resolve(tags=tags).rules if spec.name == "Overfit"]
+    assert overfit.parameters == {"patience": 3}
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        (
+            {"trainwarden:rule:DeadRelu": "rule=Overfit"},
+            [("trainwarden:rule:DeadRelu", "'DeadRelu'", "")],
+        ),
+        (
+            {"trainwarden:rule:-Overfit": "patience=3"},
+            [("trainwarden:rule:-Overfit", "'-Overfit'", "Overfit")],
+        ),
+        ({"trainwarden:rules": "-default"}, [("trainwarden:rules", "'-default'", "default")]),
+        ({"trainwarden:mute": "-Overfit"}, [("trainwarden:mute", "'-Overfit'", "Overfit")]),
+        (
+            {"trainwarden:set:learning": "Overfit", "trainwarden:mute": "laerning"},
+            [("trainwarden:mute", "'laerning'", "learning")],
+        ),
+        (
+            {"trainwarden:rule:Overfit": "action="},
+            [("trainwarden:rule:Overfit action", "''", "")],
+        ),
+    ],
+)
+def test_a_name_in_the_wrong_place_is_told(
+    tags: dict[str, str], expected: list[tuple[str, str, str]]
+) -> None:
+    assert problems(tags) == expected
+    assert {spec.name for spec in resolve(tags=tags).rules} == {*names()}

@@ -12,6 +12,7 @@ import pytest
 from trainwarden import rules
 from trainwarden.cli import own_rules
 from trainwarden.cli.main import main
+from trainwarden.custom import answering
 
 OURS = """
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class BigLoss(Rule):
 @pytest.fixture(autouse=True)
 def _registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rules, "_added", [])
-    monkeypatch.setattr(own_rules, "_loaded", set())
+    monkeypatch.setattr(own_rules, "_loaded", {})
     yield
     monkeypatch.undo()
     rules.registry.cache_clear()
@@ -99,7 +100,9 @@ def test_replay_sets_their_parameters(
     [
         ("raise RuntimeError('no')", "RuntimeError: no"),
         ("from smdebug.rules.rule import Rule", "write trainwarden.smdebug for smdebug"),
+        ("raise SystemExit(4)", "one.py, which ends the process"),
         ("x = 1", "no rule lies in"),
+        (OURS.replace("@dataclass(frozen=True, kw_only=True)", ""), "a frozen dataclass"),
         (OURS.replace("LateStep", "Overfit"), "a rule name of its own"),
         (OURS.replace("USR901", "LOS002"), "a rule code of its own"),
     ],
@@ -112,3 +115,48 @@ def test_what_is_wrong_with_a_folder_is_said(
     assert code == 2
     assert said in err
     assert "LateStep" not in rules.registry()
+
+
+@pytest.mark.parametrize(
+    ("advance", "said"),
+    [
+        pytest.param("raise SystemExit(3)", "SystemExit: 3", id="ends-the-process"),
+        pytest.param("raise ValueError('one\\n\\ntwo')", "ValueError: one two", id="raises"),
+        pytest.param("return object(), ()", "object is not JSON", id="an-object-as-state"),
+        pytest.param("return float('nan'), ()", "found Out of range float", id="nan-as-state"),
+        pytest.param("return 'x' * 300_000, ()", "262144 bytes", id="a-large-state"),
+        pytest.param("return 3", "cannot unpack", id="no-pair"),
+        pytest.param("while True: pass", "took longer than", id="for-ever"),
+        pytest.param(
+            "return True, [Finding(obs.step + 9, '', 1.0, 1.0, 'late', obs.step)]",
+            "from 0 to 0",
+            id="a-finding-of-later",
+        ),
+    ],
+)
+def test_a_rule_is_guarded_as_in_a_deployment(
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    advance: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(answering, "MOST_S", 0.3)
+    head, _, _ = OURS.partition("        if state or")
+    (tmp_path / "late.py").write_text(f"{head}        print('hello')\n        {advance}\n")
+    judged = run(capsys, "check", str(runs), "--rules-folder", str(tmp_path))
+    for job in judged:
+        by_rule = {verdict["rule"]: verdict for verdict in job["verdicts"]}
+        assert by_rule["LateStep"]["status"] == "Error"
+        assert said in by_rule["LateStep"]["note"]
+        assert by_rule["LossNotDecreasing"]["status"] != "Error"
+
+
+def test_a_class_whose_parameter_has_no_default_runs_once_it_is_given(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "big.py").write_text(SMDEBUG.replace("threshold=1.0", "threshold"))
+    options = ("--job", "sick", "--rules", "BigLoss", "--rules-folder", str(tmp_path))
+    (sick,) = run(capsys, "replay", str(runs), *options, "--set", "BigLoss.threshold=0")
+    assert [one["rule"] for one in sick["fired"]] == ["BigLoss"]

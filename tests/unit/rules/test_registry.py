@@ -266,12 +266,35 @@ def test_values_are_cast_as_sagemaker_sends_them(
         {"regex": "("},
         {"regex": "(a+)+$"},
         {"regex": "(a|b*)*c"},
+        {"regex": "((a+))+$"},
+        {"regex": "((a+)b?)*$"},
+        {"regex": "(a|a)*$"},
+        {"regex": "(?:[)]|a?){50}$"},
+        {"regex": "(?x)(a+) + $"},
+        {"regex": ".*a" * 7},
+        {"regex": "a?" * 40 + "a" * 40},
         {"regex": "x" * 300},
     ],
 )
 def test_a_wrong_value_is_refused_by_name(given: dict[str, Json]) -> None:
     with pytest.raises(ConfigError, match=next(iter(given))):
         build("Plug", given)
+
+
+@pytest.mark.usefixtures("plug")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        ".*relu_output|.*ReLU_output",
+        r"layers\.\d+\.(self_attn|mlp)\..*(weight|bias)$",
+        "^((?!bias).)*$",
+        r"(block\.)+conv[(+*)]{2}\(\*\+",
+        "|".join(f".*{name}.*" for name in "abcdefgh"),
+        ".*?a.*?b.*?c.*?d",
+    ],
+)
+def test_a_pattern_that_ends_is_taken(pattern: str) -> None:
+    assert build("Plug", {"regex": pattern}) is not None
 
 
 def test_ranges_hold_in_python_too() -> None:

@@ -97,7 +97,7 @@ def findings(args: argparse.Namespace, out: Output) -> int:
 
 def check(args: argparse.Namespace, out: Output) -> int:
     """Judge every run recorded to a folder; fail if one has issues."""
-    own_rules.load(args.rules_folder)
+    custom = own_rules.load(args.rules_folder)
     root = Path(args.folder)
     objects = FolderObjects(root)
     names = jobs_in(objects) if root.is_dir() else ()
@@ -107,7 +107,7 @@ def check(args: argparse.Namespace, out: Output) -> int:
             f"trainwarden.watch(model, optimizer, out={args.folder!r}) writes it"
         )
     ledger = MemoryLedger()
-    records = {name: judge(objects, name, ledger=ledger) for name in names}
+    records = {name: judge(objects, name, ledger=ledger, custom=custom) for name in names}
     incidents = {name: [*sentences(ledger.entries(name, EntryKind.INCIDENT))] for name in names}
     judged = {
         name: views.verdict_rows(record, ledger.entries(name, EntryKind.FINDING))

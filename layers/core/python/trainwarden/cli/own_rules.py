@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from trainwarden import rules
-from trainwarden.custom import folder as custom
+from trainwarden.custom.local import LocalCustomRules
 
-_loaded: set[Path] = set()
+_loaded: dict[Path, LocalCustomRules] = {}
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -16,20 +15,16 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules-folder", metavar="DIR", help="your own rules: a folder of modules")
 
 
-def load(folder: str | None) -> tuple[str, ...]:
-    """Add the rules of a folder to this process's registry and return their names.
+def load(folder: str | None) -> LocalCustomRules | None:
+    """Make a folder's rules known and return where they run: here, bounded as in a deployment.
 
     Raises:
         NotFoundError: no such folder, or no rule in it.
         BadInputError: a module that cannot be imported, a name or code that is taken.
     """
     if folder is None:
-        return ()
+        return None
     path = Path(folder).resolve()
-    if path in _loaded:
-        return ()
-    found = custom.load(path)
-    for cls in found.values():
-        rules.add(cls, folder)
-    _loaded.add(path)
-    return tuple(found)
+    if path not in _loaded:
+        _loaded[path] = LocalCustomRules.of_folder(path)
+    return _loaded[path]

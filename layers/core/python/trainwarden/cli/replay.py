@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def replay(args: argparse.Namespace, out: Output) -> int:
     """Run any rules over recorded runs: what would have fired when, and what a stop had saved."""
-    own_rules.load(args.rules_folder)
+    own_rules.load(args.rules_folder)  # from now on their names are known
     rules = document(args)
     problems = understood(rules)
     if problems:
@@ -114,10 +114,13 @@ def _from_file(path: Path) -> list[Json]:
     return found if isinstance(found, list) else [found]
 
 
-def replay_one(run: Run, rules: Json, stop_on: str, account: Account) -> Replayed:
+def replay_one(
+    run: Run, rules: Json, stop_on: str, account: Account, folder: str | None = None
+) -> Replayed:
     """Replay one run; what is wrong with it is told as its result, so that others go on."""
     try:
-        return replay_run(open_place(run.place, account), run.job, rules, stop_on=stop_on)
+        objects, custom = open_place(run.place, account), own_rules.load(folder)
+        return replay_run(objects, run.job, rules, stop_on=stop_on, custom=custom)
     except TrainwardenError as error:
         return Replayed(run.job, problems=(str(error),))
 
@@ -128,8 +131,9 @@ def _all(
     found: dict[Run, Replayed] = {}
     account = account_of(args)
     workers = max(1, min(args.workers, len(runs)))
-    with ProcessPoolExecutor(workers, None, own_rules.load, (args.rules_folder,)) as pool:
-        work = {pool.submit(replay_one, run, rules, args.stop_on, account): run for run in runs}
+    options = (args.stop_on, account, args.rules_folder)
+    with ProcessPoolExecutor(workers) as pool:
+        work = {pool.submit(replay_one, run, rules, *options): run for run in runs}
         for future in followed(as_completed(work), len(runs), what):
             found[work[future]] = future.result()
     return {run: found[run] for run in runs}

@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def report(args: argparse.Namespace, out: Output) -> int:
     """Write a report of a recorded run: verdicts, curves, classes, trees; one HTML file."""
-    own_rules.load(args.rules_folder)
     objects, ledger, record, where = _judged(args)
     entries = tuple(ledger.entries(record.job, EntryKind.FINDING))
     judged = Judged(
@@ -73,11 +72,12 @@ def _judged(args: argparse.Namespace) -> tuple[ObjectStore, Ledger, JobRecord, s
             raise NotFoundError(f"there is no folder {source}: name either a job or a folder")
         place = place_of(args)
         return place.objects, place.ledger, load(place, source), place.title
+    custom = own_rules.load(args.rules_folder)
     account = account_of(args)
     run = _one(source, args.job, account)
     objects, ledger = open_place(run.place, account), MemoryLedger()
     where = run.place if bucket else f"the folder {run.place}"
-    return objects, ledger, check(objects, run.job, ledger=ledger), where
+    return objects, ledger, check(objects, run.job, ledger=ledger, custom=custom), where
 
 
 def _one(source: str, job: str | None, account: Account) -> Run:

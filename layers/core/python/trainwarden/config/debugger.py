@@ -63,8 +63,7 @@ def read_rule_configuration(
         names.reject(source, where, invoked)
         return None
     name = found[1]
-    key = _unused(source, rule_key(title or name, name))
-    names.add(key, name)
+    key = names.own(source, where, _unused(source, rule_key(title or name, name)), name)
     wish = source.wish(key, name)
     if is_sagemakers(name):  # its parameters were written for SageMaker's meaning of the rule
         wish.options["profile"] = SAGEMAKER
@@ -119,8 +118,10 @@ def check_hook_config(source: Source, body: Mapping[str, Json]) -> None:
     else:
         source.reject("HookParameters", parameters, "a mapping of strings")
     collections = body.get("CollectionConfigurations") or []
-    listed = collections if isinstance(collections, list) else []
-    for position, collection in enumerate(source.first("CollectionConfigurations", listed)):
+    if not isinstance(collections, list):
+        source.reject("CollectionConfigurations", collections, "a list of mappings")
+        collections = []
+    for position, collection in enumerate(source.first("CollectionConfigurations", collections)):
         where = f"CollectionConfigurations[{position}]"
         if not isinstance(collection, Mapping) or not collection.get("CollectionName"):
             source.reject(where, collection, "a mapping with CollectionName")
@@ -129,6 +130,8 @@ def check_hook_config(source: Source, body: Mapping[str, Json]) -> None:
         name = f"{where} {collection['CollectionName']}"
         if isinstance(own, Mapping):
             _check_keys(source, name, own, _COLLECTION_PARAMETERS)
+        else:
+            source.reject(f"{name} CollectionParameters", own, "a mapping of strings")
 
 
 def _check_keys(

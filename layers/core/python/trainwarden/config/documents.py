@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from trainwarden import rules
 from trainwarden.config.debugger import read_rule_configuration
 from trainwarden.config.model import canonical
-from trainwarden.config.names import Names, profile_of, rule_key
+from trainwarden.config.names import LESS, Names, profile_of, rule_key
 from trainwarden.config.sets import read_set
 from trainwarden.config.wishes import SWITCH_OFF, Source, Wish, listed
 from trainwarden.model import Json
@@ -115,6 +115,8 @@ def _word(source: Source, names: Names, where: str, word: str) -> None:
     elif found := names.find(word):
         source.choose(found[0])
         source.wish(*found)
+    elif found := names.find(word.removeprefix(LESS)):
+        source.wish(*found).on = False
     else:
         names.reject(source, where, word)
 
@@ -151,8 +153,7 @@ def _named(source: Source, names: Names, where: str, word: str, settings: Json) 
     found = names.find(word)
     own = settings.get("rule") if isinstance(settings, Mapping) else None
     if found is None and isinstance(own, str) and (base := names.find(own)):
-        found = rule_key(word, base[1]), base[1]
-        names.add(*found)
+        found = names.own(source, where, word, base[1]), base[1]
     if found is None:
         names.reject(source, where, word)
         return None
@@ -173,11 +174,24 @@ def _flat(source: Source, names: Names, where: str, entry: Mapping[str, Json]) -
     if found is None:
         names.reject(source, where, word)
         return None
-    key = rule_key(str(by_form.get("key", found[0])), found[1])
-    names.add(key, found[1])
+    settings = _settings(entry)
+    written = rule_key(str(by_form.get("key", found[0])), found[1])
+    key = _unlike_others(source, written, settings)
+    if key != written and "key" in by_form:
+        source.reject(f"{where} key", written, "a key that no other entry has")
+    if key != found[0]:
+        key = names.own(source, f"{where} key", key, found[1])
     wish = source.wish(key, found[1])
-    source.set_all(where, wish, _settings(entry))
+    source.set_all(where, wish, settings)
     return wish
+
+
+def _unlike_others(source: Source, written: str, settings: Json) -> str:
+    """Return a key that no entry with other settings has, numbered if need be."""
+    key, number = written, 2
+    while source.entries.setdefault(canonical(key), settings) != settings:
+        key, number = f"{written}-{number}", number + 1
+    return key
 
 
 def _settings(entry: Mapping[str, Json]) -> dict[str, Json]:

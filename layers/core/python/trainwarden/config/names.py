@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from trainwarden.config.model import canonical
 from trainwarden.config.wishes import Source
@@ -24,32 +25,8 @@ PROFILER_RULES = frozenset(
         "StepOutlier",
     }
 )
-DEBUGGER_RULES = frozenset(
-    {
-        "AllZero",
-        "CheckInputImages",
-        "ClassImbalance",
-        "Confusion",
-        "CreateXgboostReport",
-        "DeadRelu",
-        "ExplodingTensor",
-        "FeatureImportanceOverweight",
-        "LossNotDecreasing",
-        "NLPSequenceRatio",
-        "Overfit",
-        "Overtraining",
-        "PoorWeightInitialization",
-        "SaturatedActivation",
-        "SimilarAcrossRuns",
-        "StalledTrainingRule",
-        "TensorVariance",
-        "TreeDepth",
-        "UnchangedTensor",
-        "VanishingGradient",
-        "WeightUpdateRatio",
-    }
-)
 MAX_KEY_CHARS = 64
+LESS = "-"  # before a name in a list: all but this rule
 _NO_KEY = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -64,28 +41,38 @@ class Names:
 
     def find(self, word: str) -> tuple[str, str] | None:
         """Return (key, registered name), None if nothing is called so."""
-        return self._known.get(canonical(word))
+        return None if word.startswith(LESS) else self._known.get(canonical(word))
 
-    def add(self, key: str, name: str) -> None:
-        """Make the key of a job's own instance of a rule known to stronger sources."""
+    def own(self, source: Source, where: str, written: str, name: str) -> str:
+        """Return the key of a job's own instance of the rule ``name``, known from now on.
+
+        A key that means another rule is noted, and gets the rule's name behind it.
+        """
+        key = rule_key(written, name)
+        known = self.find(key)
+        if canonical(key) == "nodata" or (known is not None and known[1] != name):
+            source.reject(where, written, "a key that no other rule has")
+            key = rule_key(f"{key}-{name}", name)
         self._known.setdefault(canonical(key), (key, name))
+        return key
 
-    def reject(self, source: Source, where: str, word: str) -> None:
-        """Note that no rule is called ``word``, and why, as far as that is known."""
+    def reject(self, source: Source, where: str, word: str, also: Sequence[str] = ()) -> None:
+        """Note that no rule is called ``word``, and why, as far as that is known.
+
+        ``also`` are other names that would have been right.
+        """
         folded = canonical(word)
         if folded in {canonical(rule) for rule in PROFILER_RULES}:
             expected = "a rule about the model (rules about the machine's load are skipped)"
             source.reject(where, word, expected)
-        elif folded in {canonical(rule) for rule in DEBUGGER_RULES}:
-            source.reject(where, word, "a rule that trainwarden has (skipped)")
         else:
             keys = sorted({key for key, _ in self._known.values()})
-            source.reject(where, word, "the name of a rule", [*keys, *PROFILES])
+            source.reject(where, word, "the name of a rule", [*keys, *PROFILES, *also])
 
 
 def profile_of(word: str) -> str | None:
     """Return the profile that a word in a list of rules chooses, None if it is no profile."""
-    folded = canonical(word)
+    folded = "" if word.startswith(LESS) else canonical(word)
     return "default" if folded == "all" else folded if folded in PROFILES else None
 
 

@@ -110,6 +110,10 @@ def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec | None
     for wish in wishes:
         parameters.update(wish.parameters)
         options.update(wish.options)
+    start, end = options.get("start_step", 0), options.get("end_step")
+    if end is not None and end < start:
+        blame.reject(f"{key} end_step", end, f"a step from {start} on, its start_step")
+        end = None
     profile = str(options.get("profile", DEFAULT))
     if profile == SAGEMAKER and find(name).meta.sagemaker is None:
         blame.reject(f"{key} profile", profile, f"profile {DEFAULT}: only SageMaker's have two")
@@ -123,8 +127,8 @@ def _spec(key: str, sources: Sequence[Source], blame: Source) -> RuleSpec | None
         key=key,
         name=name,
         parameters=parameters,
-        start_step=options.get("start_step", 0),
-        end_step=options.get("end_step"),
+        start_step=start,
+        end_step=end,
         every=options.get("every", 1),
         modes=tuple(Mode(word) for word in options.get("modes", ())),
         severity=Severity(severity) if severity else None,

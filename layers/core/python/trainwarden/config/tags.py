@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from trainwarden.config.documents import choose_all
 from trainwarden.config.model import canonical
-from trainwarden.config.names import Names, profile_of, rule_key
+from trainwarden.config.names import LESS, Names, profile_of
 from trainwarden.config.sets import read_set_tag
 from trainwarden.config.wishes import ADDRESS, PHONE, SWITCH_OFF, TOPIC, Source, Wish
 
@@ -54,9 +54,10 @@ def read_tags(source: Source, names: Names, tags: Mapping[str, str]) -> JobTags:
         elif not key.startswith((RULE, SET)) and key not in KNOWN:
             source.reject(key, key, "a tag that trainwarden knows", KNOWN)
     # A rule of the job's own name has to be known before it can be listed.
+    settings: dict[tuple[str, str], str] = {}
     for key, value in ours.items():
         if key.startswith(RULE):
-            _rule(source, names, key, value)
+            _rule(source, names, key, value, settings)
     for key, value in ours.items():
         if key.startswith(SET):
             read_set_tag(source, names, key, key.removeprefix(SET), value)
@@ -84,31 +85,34 @@ def muted(
         elif canonical(word) == "nodata":
             keys.append("NoData")
         else:
-            names.reject(source, "trainwarden:mute", word)
+            names.reject(source, "trainwarden:mute", word, [*sets, "all", "NoData"])
     return tuple(dict.fromkeys(keys))
 
 
 def _rules(source: Source, names: Names, value: str) -> None:
     for word in value.split():
-        if (profile := profile_of(word)) and not word.startswith("-"):
+        if profile := profile_of(word):
             choose_all(source, profile)
         elif canonical(word) in SWITCH_OFF:
             source.chosen = source.chosen if source.chosen is not None else []
-        elif (found := names.find(word)) is None:
-            names.reject(source, "trainwarden:rules", word)
-        elif word.startswith("-"):
+        elif found := names.find(word):
+            source.choose(found[0])
+        elif found := names.find(word.removeprefix(LESS)):
             source.wish(*found).on = False
         else:
-            source.choose(found[0])
+            names.reject(source, "trainwarden:rules", word)
 
 
-def _rule(source: Source, names: Names, key: str, value: str) -> None:
+def _rule(
+    source: Source, names: Names, key: str, value: str, settings: dict[tuple[str, str], str]
+) -> None:
+    """Read the settings of one rule; ``settings`` are those that tags have given so far."""
     word = key.removeprefix(RULE)
     pairs = [pair.partition("=") for pair in re.sub(r"\s*=\s*", "=", value).split()]
     base = next((v for name, _, v in pairs if canonical(name) == "rule" and v), "")
     if base and (registered := names.find(base)):
-        found: tuple[str, str] | None = (rule_key(word, registered[1]), registered[1])
-        names.add(*found or ("", ""))
+        name = registered[1]
+        found: tuple[str, str] | None = (names.own(source, key, word, name), name)
     else:
         found = names.find(word)
     if found is None:
@@ -116,6 +120,10 @@ def _rule(source: Source, names: Names, key: str, value: str) -> None:
         return
     wish = source.wish(*found)
     for name, equals, text in pairs:
+        before = settings.setdefault((wish.key, canonical(name)), text)
+        if before != text:
+            source.reject(f"{key} {name}", text, f"one value, not also {before}")
+            continue
         _setting(source, key, wish, name, text if equals else None)
 
 

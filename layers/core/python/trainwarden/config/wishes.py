@@ -99,6 +99,7 @@ class Source:
         chosen: Keys of the rules it chooses; None if it leaves the choice to weaker sources.
         wishes: Settings by key.
         sets: Sets of rules by key.
+        entries: Settings of the entries of its list, by key: two of one key need be alike.
         problems: What was not understood in it.
         plus_separates: Lists are separated by ``+``: tag values know no comma.
     """
@@ -107,6 +108,7 @@ class Source:
     chosen: list[str] | None = None
     wishes: dict[str, Wish] = field(default_factory=dict)
     sets: dict[str, SetWish] = field(default_factory=dict)
+    entries: dict[str, Json] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     plus_separates: bool = False
 
@@ -198,6 +200,8 @@ def _actions(value: Json) -> tuple[str, ...]:
         words = [word for word in _BETWEEN_ACTIONS.split(str(value)) if word]
     if len(words) > MAX_ACTIONS or any(len(word) > MAX_SHOWN for word in words):
         raise ConfigError(f"at most {MAX_ACTIONS} actions", shown(value))
+    if not words:
+        raise ConfigError("an action, or none", repr(value))
     for word in words:
         kind, _, address = word.partition(":")
         if word in ACTIONS or (kind == "email" and ADDRESS.fullmatch(address)):

@@ -21,7 +21,7 @@ from trainwarden.custom.protocol import (
     read_question,
 )
 from trainwarden.engine import START, RuleSpec
-from trainwarden.engine.runner import Entry, Result, Runner
+from trainwarden.engine.runner import Entry, Result, Runner, worded
 from trainwarden.errors import MalformedObjectError
 from trainwarden.model import Finding, Json, Observation, Rule, Status
 from trainwarden.rules._parameters import cast
@@ -81,8 +81,10 @@ def _of_rule(
     except TooLongError:
         steps = len(question.observations)
         fold.said[fold.at] = {"error": f"it took longer than {limit:g} s for {steps} saved steps"}
+    except KeyboardInterrupt:  # a person's
+        raise
     except BaseException as error:  # noqa: BLE001 - not even SystemExit may silence the others
-        fold.said[fold.at] = {"error": f"{type(error).__name__}: {error}"[:300]}
+        fold.said[fold.at] = {"error": worded(error)}
     return fold.said
 
 

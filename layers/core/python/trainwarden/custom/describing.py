@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, make_dataclass
+from dataclasses import MISSING, fields, make_dataclass
 from types import MappingProxyType
 from typing import Any
 
+from trainwarden import rules
 from trainwarden.engine import StandIn
 from trainwarden.errors import BadInputError
 from trainwarden.model import Json, Need, Rule, RuleMeta, Severity, Tier
@@ -32,8 +33,10 @@ def describe(cls: type[Rule[Any]]) -> dict[str, Json]:
     """Return what a deployment has to know of a rule that runs elsewhere.
 
     Raises:
-        BadInputError: a parameter of a type that cannot be written in JSON.
+        BadInputError: no rule, or a parameter of a type that cannot be written in JSON.
     """
+    if not rules.is_rule(cls):
+        raise BadInputError("a frozen dataclass derived from Rule, with a meta", repr(cls))
     meta = cls.meta
     return {
         "name": meta.name,
@@ -55,8 +58,8 @@ def _parameters(cls: type[Rule[Any]]) -> list[dict[str, Json]]:
     metadata = {one.name: one.metadata for one in fields(cls)}  # type: ignore[arg-type]
     found = []
     for one in parameters(cls):
-        if one.type not in _TYPES or one.required:
-            expected = f"a parameter with a default, of a type of {', '.join(_TYPES)}"
+        if one.type not in _TYPES:
+            expected = f"a parameter of a type of {', '.join(_TYPES)}"
             raise BadInputError(expected, f"{cls.meta.name}.{one.name}: {one.type}")
         own = metadata[one.name]
         found.append(
@@ -64,6 +67,7 @@ def _parameters(cls: type[Rule[Any]]) -> list[dict[str, Json]]:
                 "name": one.name,
                 "type": one.type,
                 "default": one.default,
+                "required": one.required,
                 "doc": one.doc,
                 "unit": one.unit,
                 "bounds": list(_bounds(own.get("bounds"))),
@@ -111,7 +115,7 @@ def stand_in(description: Mapping[str, Json]) -> type[StandIn]:
 def _field(one: Mapping[str, Json]) -> Any:
     default = tuple(one["default"]) if isinstance(one["default"], list) else one["default"]
     return param(
-        default,
+        MISSING if one["required"] else default,
         str(one["doc"]),
         str(one["unit"]),
         bounds=Bounds(*one["bounds"]),

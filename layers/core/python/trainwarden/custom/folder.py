@@ -68,8 +68,10 @@ def _classes(file: Path) -> Iterator[Any]:
     """Yield the classes of either shape that a module defines, in its order."""
     try:
         module = importlib.import_module(f"{PACKAGE}.{file.stem}")
-    except Exception as error:  # the user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
         found = f"{file.name}: {type(error).__name__}: {error}"
+        if isinstance(error, SystemExit):
+            found = f"{file.name}, which ends the process"
         remedy = ""
         if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("smdebug"):
             remedy = "write trainwarden.smdebug for smdebug"

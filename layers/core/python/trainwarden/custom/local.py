@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,15 @@ class LocalCustomRules:
             BadInputError: the same.
             ConfigError: a name or code that another rule has.
         """
-        made = cls(load(folder))
+        with redirect_stdout(sys.stderr):
+            made = cls(load(folder))
         for one in made.rules.values():
-            add(stand_in(describe(one)), str(folder))
+            known = stand_in(describe(one))
+            known.__module__, known.__doc__ = one.__module__, one.__doc__  # where its runbook is
+            add(known, str(folder))
         return made
 
     def ask(self, question: bytes) -> bytes:
-        """Return the answer."""
-        return answer(question, self.rules)
+        """Return the answer; what rules print goes to stderr."""
+        with redirect_stdout(sys.stderr):
+            return answer(question, self.rules)

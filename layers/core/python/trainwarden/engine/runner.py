@@ -30,6 +30,11 @@ class Result(NamedTuple):
     findings: Sequence[Finding] = ()
 
 
+def worded(exc: BaseException) -> str:
+    """Return an exception in one line of at most 300 characters."""
+    return " ".join(f"{type(exc).__name__}: {exc}".split())[:300]
+
+
 class Runner:
     """Runs the rule of one spec.
 
@@ -151,7 +156,7 @@ class Runner:
 
     def crashed(self, before: Entry, exc: Exception, at: int) -> Result:
         """Settle the rule as ``Error``: it is not called again."""
-        return self.failed(before, f"{type(exc).__name__}: {exc}"[:300], at)
+        return self.failed(before, worded(exc), at)
 
     def failed(self, before: Entry, what: str, at: int) -> Result:
         """Settle the rule as ``Error`` for this reason."""

@@ -13,7 +13,7 @@ from trainwarden.pipeline.service import Pipeline
 from trainwarden.pipeline.values import Settings
 from trainwarden.store.listing import folders
 from trainwarden.store.memory import MemoryLedger
-from trainwarden.store.ports import JobRecord, JobStatus, Ledger, ObjectStore
+from trainwarden.store.ports import CustomRules, JobRecord, JobStatus, Ledger, ObjectStore
 from trainwarden.wire import keys
 
 JOBS = "jobs/"
@@ -47,6 +47,7 @@ def check(  # noqa: PLR0913 - named options, each of them optional
     defaults: Mapping[str, Json] | None = None,
     rules: Json = None,
     beside: Callable[[Observation], None] | None = None,
+    custom: CustomRules | None = None,
     now: Callable[[], float] = time.time,
 ) -> JobRecord:
     """Judge a recorded run to its end and close it.
@@ -58,6 +59,7 @@ def check(  # noqa: PLR0913 - named options, each of them optional
         defaults: Configuration used where the run's own says nothing.
         rules: Judge by these, whatever the run says.
         beside: Puts another run's observation beside each one.
+        custom: Where custom rules run.
         now: Seconds since the epoch, UTC.
 
     Raises:
@@ -66,7 +68,7 @@ def check(  # noqa: PLR0913 - named options, each of them optional
     ledger = MemoryLedger() if ledger is None else ledger
     name = job if job and holds(objects, job) else _chosen(jobs_in(objects), job)
     settings = replace(_LOCAL, defaults=defaults or {}, rules=rules, beside=beside)
-    pipeline = Pipeline(objects, ledger, None, settings, now)
+    pipeline = Pipeline(objects, ledger, None, settings, now, custom)
     brought = pipeline.ingest(name)
     while brought.more:
         brought = pipeline.ingest(name)

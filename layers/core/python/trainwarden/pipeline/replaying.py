@@ -21,7 +21,7 @@ from trainwarden.pipeline.progress import Progress
 from trainwarden.rules.similar_across_runs import pair
 from trainwarden.store.listing import steps_keys
 from trainwarden.store.memory import MemoryLedger
-from trainwarden.store.ports import Entry, EntryKind, JobRecord, ObjectStore
+from trainwarden.store.ports import CustomRules, Entry, EntryKind, JobRecord, ObjectStore
 from trainwarden.trial import open_trial
 from trainwarden.trial.observations import observations
 from trainwarden.wire import codec, keys
@@ -86,7 +86,12 @@ class Replayed:
 
 
 def replay_run(
-    objects: ObjectStore, job: str, rules: Json = None, *, stop_on: str = "error"
+    objects: ObjectStore,
+    job: str,
+    rules: Json = None,
+    *,
+    stop_on: str = "error",
+    custom: CustomRules | None = None,
 ) -> Replayed:
     """Judge one recorded run by ``rules``; the rules it was recorded with if None.
 
@@ -95,6 +100,7 @@ def replay_run(
         job: Its name.
         rules: A rules document, as in docs/job-configuration.md.
         stop_on: Least severity that would have stopped it: ``error``, ``warning`` or ``never``.
+        custom: Where custom rules run.
 
     Where a rule compares with another run (``other_trial``), that is the job of this name in the
     same place, or a folder or ``s3://bucket/jobs/job`` that ``open_trial`` opens.
@@ -105,7 +111,7 @@ def replay_run(
     ledger = MemoryLedger()
     tables = {name: _table(objects, name) for name in _other_runs(objects, job, rules)}
     beside = partial(pair, tables=tables) if tables else None
-    record = check(objects, job, ledger=ledger, rules=rules, beside=beside)
+    record = check(objects, job, ledger=ledger, rules=rules, beside=beside, custom=custom)
     first: dict[str, Entry] = {}
     for entry in ledger.entries(job, EntryKind.FINDING):
         first.setdefault(str(entry.body["rule"]), entry)

@@ -19,7 +19,7 @@ from typing import Any
 
 from trainwarden import grouping
 from trainwarden.errors import ConfigError
-from trainwarden.model import Json, Rule
+from trainwarden.model import Json, Rule, RuleMeta
 from trainwarden.rules._collection import RuleCollection
 from trainwarden.rules._parameters import (
     Bounds,
@@ -110,7 +110,7 @@ def registry() -> Mapping[str, type[Rule[Any]]]:
     found: dict[str, type[Rule[Any]]] = {}
     codes: dict[str, str] = dict(RETIRED)
     for cls, source in _classes():
-        if not _is_rule(cls):
+        if not is_rule(cls):
             raise ConfigError("a frozen dataclass derived from Rule", repr(cls), f"see {source}")
         meta = cls.meta
         if meta.name in found:
@@ -130,8 +130,10 @@ def explained() -> Mapping[str, frozenset[str]]:
     return grouping.closure({name: cls.meta.explains for name, cls in registry().items()})
 
 
-def _is_rule(cls: object) -> bool:
-    return inspect.isclass(cls) and issubclass(cls, Rule) and is_dataclass(cls)
+def is_rule(cls: object) -> bool:
+    """Say whether this is a class of a rule that can be built by name."""
+    ours = inspect.isclass(cls) and issubclass(cls, Rule) and is_dataclass(cls)
+    return ours and isinstance(getattr(cls, "meta", None), RuleMeta)
 
 
 def _classes() -> Iterator[tuple[Any, str]]:

@@ -18,8 +18,9 @@ from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Rule, S
 
 MAX_PATTERN_CHARS = 256
-# A quantified group that holds a quantifier may backtrack for ever; patterns come from tags.
-_EXPLOSIVE = re.compile(r"\((?:[^()\\]|\\.)*[+*}](?:[^()\\]|\\.)*\)\s*[+*{]")
+MAX_REPEATS = 6  # of a pattern: each may multiply the steps of a match by the name's length
+_PLAIN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)  # escapes and classes
+_PARTS = re.compile(r"\(\??|\||\)?\s*(?P<repeat>[*+?]|\{\d*,?\d*\})[?+]?|\)")
 _TRUE, _FALSE = frozenset({"true", "yes", "1", "on"}), frozenset({"false", "no", "0", "off"})
 _NONE = frozenset({"", "none", "null"})
 T = TypeVar("T")
@@ -242,13 +243,39 @@ def _check_pattern(name: str, pattern: str) -> None:
         re.compile(pattern)
     except re.error as exc:
         raise _wrong(name, f"a regular expression ({exc})", pattern) from exc
-    if len(pattern) > MAX_PATTERN_CHARS or _EXPLOSIVE.search(pattern):
+    if len(pattern) > MAX_PATTERN_CHARS or _explosive(pattern):
         raise _wrong(
             name,
-            f"a regular expression of at most {MAX_PATTERN_CHARS} characters without a "
-            "repeated group that repeats inside",
+            f"a regular expression of at most {MAX_PATTERN_CHARS} characters and {MAX_REPEATS} "
+            "repeats (* + ? {}), without a repeated group that repeats or chooses inside",
             pattern,
         )
+
+
+def _explosive(pattern: str) -> bool:
+    """Say whether matching a valid pattern may go on for ever: patterns come from tags.
+
+    A repeated group that repeats, or chooses with ``|``, matches a name in exponentially many ways.
+    """
+    busy, repeats = [False], 0  # of each open group: does it repeat or choose?
+    for part in _PARTS.finditer(_PLAIN.sub("x", pattern)):
+        sign, repeat = part[0][0], part["repeat"]
+        if sign == "(":
+            busy.append(False)
+        elif sign == ")":
+            inside = busy.pop()
+            busy[-1] |= inside or bool(repeat)
+            if inside and repeat and repeat[0] != "?":
+                return True
+        elif sign == "|":
+            repeats = 0 if len(busy) == 1 else repeats
+            busy[-1] = True
+        else:
+            busy[-1] = True
+        repeats += bool(repeat)
+        if repeats > MAX_REPEATS:
+            return True
+    return False
 
 
 def _wrong(name: str, expected: str, found: Json) -> ConfigError:
