@@ -20,9 +20,9 @@ class Watched:
     """
 
     def __init__(self, model: Any, start_step: int, options: Mapping[str, Any]) -> None:
-        self._trainings = Trainings(options)
+        self._trainings, layers = Trainings(options), Model(model)
         self._optimizer = Optimizer(model.optimizer) if model.optimizer is not None else None
-        self._trainings.begin(Model(model), self._optimizer, start_step)
+        self._trainings.begin(layers, self._optimizer, start_step)
 
     @property
     def job(self) -> str:
