@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from torch import nn
 import trainwarden
 from trainwarden.cli import place
 from trainwarden.cli.main import main
+from trainwarden.cli.render import Output
 from trainwarden.hook.config import LOCAL_OUT
 from trainwarden.rules import names, registry
 
@@ -360,3 +362,10 @@ def test_a_terminal_that_cannot_print_all_letters_gets_what_it_can() -> None:
         capture_output=True, check=True, timeout=120,
     )  # fmt: skip
     assert b"LOS002 ? warning" in done.stdout
+
+
+def test_infinities_in_a_document_are_strict_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=True).document([{"gap": math.inf, "limit": 2.0, "at": Path("a")}])
+    said = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert said[0]["gap"] == "Infinity"
+    assert said[0]["limit"] == 2.0

@@ -31,6 +31,7 @@ def run_of(
         pytest.param([{0: 98, 1: 2}] * 40, [4], id="judged-once"),
         pytest.param([{0: 50, 1: 50, -100: 900}] * 9, [], id="ignored-labels"),
         pytest.param([{}] * 9, [], id="empty"),
+        pytest.param([{0: 98, 1: 2, 2: 0}] * 9, [4], id="a-count-of-zero"),
         pytest.param([dict.fromkeys(range(20), 5)] * 9, [], id="twenty-balanced-classes"),
         pytest.param([{0: 50}] * 6 + [{1: 50}] * 6, [], id="sorted-data"),
     ],

@@ -124,6 +124,16 @@ def test_what_never_helped_in_validation_is_told_though_that_does_not_rise() -> 
 
 
 @pytest.mark.parametrize(
+    ("best", "said"),
+    [(0.0, "is 1, above its best of 0"), (-2.0, "is 1, 150% above its best of -2"),
+     (0.5, "is 1, 100% above its best of 0.5")],
+)  # fmt: skip
+def test_it_is_said_how_far_above_its_best_a_loss_is(best: float, said: str) -> None:
+    (found,) = fold(RULE, run_of((2.3, 2.3), (1.0, best), *[(-3.0, 1.0)] * 9))[1]
+    assert said in found.message
+
+
+@pytest.mark.parametrize(
     "passes",
     [
         pytest.param([START, *[(0.1, 2.2)] * 4], id="few-passes"),

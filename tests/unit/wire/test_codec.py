@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import tracemalloc
 import zlib
@@ -355,8 +356,13 @@ def test_a_malformed_object_is_refused_by_its_fault(
         decode(body, layout, key=key)
 
 
-@pytest.mark.parametrize("at", [(0, 0), (1, 4), (4, 8)])
-@pytest.mark.parametrize("value", [-1.0, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        *itertools.product([(0, 0), (1, 4), (4, 8), (2, 17), (0, 31)], [-1.0, np.inf, -np.inf]),
+        *itertools.product([(1, 1), (1, 6)], [np.nan]),
+    ],
+)
 def test_a_counter_that_counts_nothing_is_refused(
     at: tuple[int, int],
     value: float,

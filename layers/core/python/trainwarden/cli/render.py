@@ -12,6 +12,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+from trainwarden.events.strict import Limits, plain
 from trainwarden.model import Json
 
 STYLES = {
@@ -30,6 +31,7 @@ STYLES = {
 
 PIPED_WIDTH = 10_000  # characters: in a pipe or a file a line is a line, nothing wraps
 _PAGE_WIDTH = 100  # of prose
+_WHOLE = Limits(10**9, 10**9, 100)  # nothing is cut
 
 
 class Output:
@@ -76,8 +78,11 @@ class Output:
 
     def document(self, value: Json) -> None:
         """Print one JSON document."""
-        json.dump(value, sys.stdout, indent=2, default=str)
-        sys.stdout.write("\n")
+        try:
+            text = json.dumps(value, indent=2, default=str, allow_nan=False)
+        except ValueError:  # a rule's evidence may hold infinities
+            text = json.dumps(plain(value, _WHOLE), indent=2)
+        sys.stdout.write(f"{text}\n")
 
     def line(self, text: str) -> None:
         """Say something to a person; silent in JSON."""

@@ -289,7 +289,7 @@ def _drifts(merged: Json) -> bool:
     if not early or not late or len(total) < 2:  # noqa: PLR2004 - two classes
         return False
     scale = math.sqrt(late / early)
-    pairs = [(first.get(k, 0), n - first.get(k, 0)) for k, n in total.items()]
+    pairs = [(first.get(k, 0), n - first.get(k, 0)) for k, n in total.items() if n]
     chi2 = sum((a * scale - b / scale) ** 2 / (a + b) for a, b in pairs)
     freedom = len(total) - 1
     return bool(chi2 > freedom + 2 * math.sqrt(freedom * _SURE) + 2 * _SURE)

@@ -207,8 +207,9 @@ class Overfit(CheckedRule[Json]):
         self, obs: Observation, train: float, loss: tuple[str, float], best: Json, limit: float
     ) -> Finding:
         name, value = loss
+        above = f"{_gap(value, best[1]):.0%} above" if best[1] else "above"
         message = (
-            f"the validation loss is {value:.4g}, {value / best[1] - 1:.0%} above its best of "
+            f"the validation loss is {value:.4g}, {above} its best of "
             f"{best[1]:.4g} at step {best[0]}, while the training loss fell from {best[2]:.4g} to "
             f"{train:.4g}"
         )

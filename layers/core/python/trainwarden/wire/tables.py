@@ -20,7 +20,8 @@ from trainwarden.wire.fields import malformed
 WIDTH = 32  # columns of wire version 1, in the order of ``stats.catalog``
 MAX_TABLE_BYTES = 32 * 1024 * 1024  # as float64; 2,600 rows at 50 steps
 _LEVEL = 1
-_COUNTERS = 9  # the first columns count elements
+_COUNTERS = (*range(9), 17, 25, 26, 27, 30, 31)  # count elements, channels, rows, or hold flags
+_ALWAYS = 7  # the first columns are there in every row that was captured
 _CONSTANT, _SINGLE, _DOUBLE = 0, 1, 2  # codes of a column in ``stats.columns``
 _RAW, _PACKED = 0, 1  # codes of a plane in ``stats.planes``
 _SAMPLE = 64
@@ -84,16 +85,20 @@ def packed_tensor(found: Container, name: str) -> Entry:
 
 
 def _check_counters(stacked: FloatArray) -> None:
-    counters = stacked[:_COUNTERS]
-    if np.any((counters < 0) | np.isinf(counters)):
-        raise malformed("statistics with counters from 0", "a negative or infinite counter")
+    for column in _COUNTERS:
+        counters = stacked[column]
+        if np.any((counters < 0) | np.isinf(counters)):
+            raise malformed("statistics with counters from 0", "a negative or infinite counter")
+    gone = np.isnan(stacked[:_ALWAYS])
+    if np.any(gone & ~gone[0]):
+        raise malformed("statistics with counters from 0", "a row that lacks some")
 
 
 def pack_stats(tables: Sequence[FloatArray], rows: int) -> Mapping[str, Entry]:
     """Pack S tables (<= rows, 32) float64; missing rows are NaN. Every bit survives.
 
     Raises:
-        MalformedObjectError: a negative or infinite counter.
+        MalformedObjectError: a negative or infinite counter, or one that lacks.
     """
     stacked = np.empty((WIDTH, rows, len(tables)))
     for step, table in enumerate(tables):
