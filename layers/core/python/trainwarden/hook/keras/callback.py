@@ -60,10 +60,20 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignor
         """Name of the job that runs; empty between two."""
         return "" if self._run is None else self._run.job
 
+    def close(self, reason: str = "failed") -> None:
+        """End a run whose ``fit`` ended in an error; the next ``fit`` would, too.
+
+        Args:
+            reason: ``failed`` or ``stopped``.
+        """
+        run, self._run = self._run, None
+        if run is not None:
+            run.end(reason)
+
     def on_train_begin(self, logs: Logs = None) -> None:
         """End what did not come to its end."""
         del logs
-        self._end("failed")
+        self.close("failed")
         self._ill = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -102,18 +112,13 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignor
     def on_train_end(self, logs: Logs = None) -> None:
         """Upload what is left."""
         del logs
-        self._end("")
+        self.close("")
 
     def _start(self, epoch: int) -> int:
         """Return the number of the first step: of the optimizer, or of an epoch to go on with."""
         optimizer = self.model.optimizer
         made = 0 if optimizer is None else int(optimizer.iterations.value)
         return made or epoch * (self.params.get("steps") or 0)
-
-    def _end(self, reason: str) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            run.end(reason)
 
 
 def _run(model: Any, start: int, options: Mapping[str, Any], inputs: Any) -> Run:
