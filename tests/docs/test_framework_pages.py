@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,24 @@ def loss_of(params, x, y):
 """
     code = given + "".join(blocks("jax.md", "python"))
     finished([sys.executable, "-c", code], tmp_path)  # once loaded, JAX warns of every fork
+    assert ended(tmp_path) == 1
+
+
+def test_the_code_for_keras(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    if find_spec("keras") is None:
+        pytest.skip("keras is not installed")
+    given = """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras, numpy as np
+x = x_valid = np.random.RandomState(0).normal(size=(50, 4)).astype("float32")
+y = y_valid = x[:, 0]
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+"""
+    code = given + "".join(blocks("keras.md", "python"))
+    finished([sys.executable, "-c", code], tmp_path)  # a backend is chosen once for a process
     assert ended(tmp_path) == 1
 
 

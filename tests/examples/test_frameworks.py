@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ class Example(NamedTuple):
 
 EXAMPLES = [
     Example("jax", "jax", {"LearningRateTooHigh"}, "--learning-rate 0.1"),
+    Example("keras", "keras", {"LearningRateTooHigh"}, "--learning-rate 1e-3"),
     Example(
         "lightgbm", "lightgbm", {"Overfit"}, "--leaves 4 --learning-rate 0.05 --rounds 60", True
     ),
@@ -53,7 +55,8 @@ def test_a_fault_is_named_and_its_healthy_twin_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip(example.needs)
+    if find_spec(example.needs) is None:
+        pytest.skip(f"{example.needs} is not installed")
     faulty, healthy = tmp_path / "faulty", tmp_path / "healthy"
     for folder in (faulty, healthy):
         folder.mkdir()

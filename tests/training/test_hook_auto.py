@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,25 @@ xgboost.train(params={"objective": "binary:logistic"}, dtrain=xgboost.DMatrix(x,
 data = lightgbm.Dataset(x, label=y)
 print(lightgbm.train({"objective": "binary", "verbose": -1}, data, 10).predict(x).sum())
 """
+KERAS = """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import warnings
+warnings.simplefilter("ignore")  # Keras' own, of numpy
+import keras, numpy
+
+keras.utils.set_random_seed(0)
+x = numpy.random.normal(size=(96, 8)).astype("float32")
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+for _ in range(2):
+    print(model.fit(x, x[:, :1], batch_size=32, epochs=2, verbose=0).history)
+try:
+    model.fit(x, x[:, :1], verbose=0, callbacks=keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: 1 / 0))
+except ZeroDivisionError:
+    print("failed")
+"""
 OWN = TORCH.replace("for _ in", "import trainwarden\ntrainwarden.watch(model, job='own')\nfor _ in")
 
 
@@ -98,6 +118,29 @@ def test_boosted_models_are_watched_whatever_way_they_are_trained(tmp_path: Path
         "lightgbm", "xgboost", "xgboost",
     ]  # fmt: skip
     assert all(one.end is not None and one.end.reason == "finished" for one in found)
+
+
+def needs_keras() -> None:
+    if find_spec("keras") is None:  # not imported: that would choose this process' backend
+        pytest.skip("keras is not installed")
+
+
+def test_keras_models_are_watched_whatever_they_are_given(tmp_path: Path) -> None:
+    needs_keras()
+    assert run(tmp_path, KERAS, "--job", "fits") == run(tmp_path, KERAS, auto=False)
+    found = recorded(tmp_path, "fits")
+    assert found.steps == list(range(13))
+    assert "gradient/dense.kernel" in found.names("gradients")
+    assert found.end is not None
+    assert found.end.reason == "failed"
+
+
+def test_a_script_that_gives_keras_a_callback_has_that_alone(tmp_path: Path) -> None:
+    needs_keras()
+    own = KERAS.replace("epochs=2,", "epochs=2, callbacks=trainwarden.KerasCallback(job='own'),")
+    run(tmp_path, own.replace("import keras,", "import trainwarden, keras,"), "--job", "ours")
+    assert jobs(tmp_path) == ["ours", "own"]
+    assert len(recorded(tmp_path, "ours").steps) == 1  # of the last one, which it does not watch
 
 
 def test_a_script_that_watches_by_itself_is_left_alone(tmp_path: Path) -> None:

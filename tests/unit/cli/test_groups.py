@@ -93,6 +93,7 @@ def test_each_group_says_its_cause_its_symptoms_and_what_to_try_and_the_rest_is_
         ("lightgbm 4.7.0", "docs/lightgbm.md"),
         ("scikit-learn 1.9.1", "docs/sklearn.md"),
         ("jax 0.10.2", "docs/jax.md"),
+        ("keras 3.15.1 on jax", "docs/keras.md"),
     ],
 )
 def test_what_a_run_lacks_is_told_in_the_words_of_its_framework(

@@ -12,6 +12,7 @@ import pytest
 OWN = {
     "PartialFit": "sklearn",
     "PytreeWatch": "jax",
+    "KerasCallback": "keras",
     "XGBoostCallback": "xgboost",
     "LightGBMCallback": "lightgbm",
     "watch": "torch",
@@ -21,7 +22,9 @@ OWN = {
 BELOW = {"TransformersCallback": {"torch"}, "LightningCallback": {"torch"}}
 # One process for all of them: what our modules ask for is noted, be it there already or not.
 SCRIPT = """
-import builtins, json, sys
+import builtins, json, os, sys
+
+os.environ["KERAS_BACKEND"] = "torch"
 
 frameworks, asked, real = set(json.loads(sys.argv[1]).values()), set(), builtins.__import__
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainwarden.hook import Hook as Hook
+    from trainwarden.hook import KerasCallback as KerasCallback
     from trainwarden.hook import LightGBMCallback as LightGBMCallback
     from trainwarden.hook import LightningCallback as LightningCallback
     from trainwarden.hook import PartialFit as PartialFit
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Hook",
+    "KerasCallback",
     "LightGBMCallback",
     "LightningCallback",
     "PartialFit",
@@ -38,6 +40,7 @@ _LAZY = {
     **dict.fromkeys(
         (
             "Hook",
+            "KerasCallback",
             "LightGBMCallback",
             "LightningCallback",
             "PartialFit",

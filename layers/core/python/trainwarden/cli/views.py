@@ -16,7 +16,9 @@ EVIDENCE_COLUMNS = ("step", "first_step", "tensor", "value", "limit", "confidenc
 FINDING_COLUMNS = ("step", "rule", "severity", "message")
 RULE_COLUMNS = ("rule", "code", "severity", "tier", "profile", "what")
 # A rule's own advice on what to capture speaks of PyTorch, or of trees; for other runs a page does.
-_PAGES = {name: name for name in ("xgboost", "lightgbm", "jax")} | {"scikit-learn": "sklearn"}
+_PAGES = {name: name for name in ("xgboost", "lightgbm", "jax", "keras")} | {
+    "scikit-learn": "sklearn"
+}
 _BOOSTED = ("xgboost", "lightgbm")
 _OF_TREES = "XGB"  # codes of rules about boosted trees
 ILL = frozenset({"IssuesFound", "Error"})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainwarden.hook.jax import PytreeWatch as PytreeWatch
+    from trainwarden.hook.keras import KerasCallback as KerasCallback
     from trainwarden.hook.lightgbm import LightGBMCallback as LightGBMCallback
     from trainwarden.hook.lightning import LightningCallback as LightningCallback
     from trainwarden.hook.save_config import SaveConfig as SaveConfig
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Hook",
+    "KerasCallback",
     "LightGBMCallback",
     "LightningCallback",
     "PartialFit",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 _HOMES = {
     "Hook": "torch",
+    "KerasCallback": "keras",
     "LightGBMCallback": "lightgbm",
     "LightningCallback": "lightning",
     "PartialFit": "sklearn",

@@ -40,7 +40,12 @@ def activate(environ: Mapping[str, str] = os.environ) -> bool:
 
         boosted.lightgbm(options)
 
-    imports.after({"torch": torch, "xgboost": xgboost, "lightgbm": lightgbm})
+    def keras() -> None:
+        from trainwarden.hook.auto.fits import watch_fits
+
+        watch_fits(options)
+
+    imports.after({"torch": torch, "xgboost": xgboost, "lightgbm": lightgbm, "keras": keras})
     return True
 
 

@@ -59,6 +59,11 @@ class Drafts:
             self.tally = Tally()
         return self.draft is not None
 
+    @property
+    def made(self) -> bool:
+        """True if the step made last is saved: what is recorded now goes with it."""
+        return self._pending is not None
+
     def complete(self) -> None:
         """The step is made."""
         if self.draft is not None:

@@ -57,6 +57,11 @@ class Hook:
         """True once the cloud asked the loop to end: save a checkpoint and leave."""
         return self._session is not None and self._session.stop_requested
 
+    @property
+    def step_saved(self) -> bool:
+        """True if the step made last is saved: what is recorded now goes with it."""
+        return self._steps is not None and self._steps.drafts.made
+
     def record(self, name: str, value: Any, collection: str = "metrics") -> None:
         """Save a number, or the statistics of a tensor, with the step it belongs to.
 

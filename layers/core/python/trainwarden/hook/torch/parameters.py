@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from trainwarden.hook.arrays import outputs_first, outputs_last
 from trainwarden.hook.draft import Draft
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.modules import Modules, kind_of
@@ -57,8 +58,16 @@ class _Parameter:
     per_unit: bool = False
     part: bool = False  # other processes have the rest
     told: bool = True  # by this process
+    turned: bool = False  # its outputs come last, as Keras has them
     previous: Array | None = None  # of type ``dtype``
     dtype: str = ""
+
+    def view(self, tensor: torch.Tensor) -> View | None:
+        """Look at its elements or its gradient's: outputs first."""
+        found = view(tensor)
+        if found is None or not self.turned:
+            return found
+        return View(outputs_first(found.array), found.dtype)
 
 
 class Parameters:
@@ -126,10 +135,14 @@ class Parameters:
         is_bias = last.startswith("bias") or last.endswith("bias")
         collection = (Collection.BIASES if is_bias else Collection.WEIGHTS).value
         share = self._shares.of(tensor)
+        shape = share.shape
+        turned = bool(getattr(module, "outputs_last", False)) and outputs_last(name, tensor.ndim)
+        if turned:
+            shape = (*shape[:-3:-1], *shape[:-2])
         info = TensorInfo(
             name=name,
             collection=collection,
-            shape=share.shape,
+            shape=shape,
             dtype=dtype_name(tensor.dtype),
             module=path,
             kind=kind_of(module),
@@ -137,7 +150,14 @@ class Parameters:
             trainable=tensor.requires_grad,
         )
         whole_units = not is_bias and len(share.shape) > 1 and share.units
-        found = _Parameter(tensor, info, per_unit=whole_units, part=share.part, told=share.told)
+        found = _Parameter(
+            tensor,
+            info,
+            per_unit=whole_units,
+            part=share.part,
+            told=share.told,
+            turned=turned,
+        )
         if share.told and self._session.options.wants(collection, name):
             found.weight_row = self._session.row(info)
         return found
@@ -190,7 +210,7 @@ class Parameters:
     def _weights(self, draft: Draft, chosen: list[_Parameter]) -> None:
         measured, tensors, rows = [], [], []
         for parameter in chosen:
-            found = view(parameter.tensor)
+            found = parameter.view(parameter.tensor)
             if found is None or (parameter.part and not found.array.size):
                 continue
             array, previous = found.array, parameter.previous
@@ -220,7 +240,7 @@ class Parameters:
         measured, tensors, rows = [], [], []
         for parameter in chosen:
             gradient = parameter.tensor.grad
-            found = None if gradient is None else view(gradient)
+            found = None if gradient is None else parameter.view(gradient)
             if found is not None and (found.array.size or not parameter.part):
                 tensors.append(Tensor(found.array, found.dtype))
                 rows.append(parameter.gradient_row)
