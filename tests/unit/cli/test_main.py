@@ -53,6 +53,20 @@ def test_check_passes_a_healthy_run(
     assert (code, " IssuesFound" in out) == (0, False)
 
 
+def test_check_takes_one_run_of_several(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judged = run_json(capsys, "check", str(runs / "jobs" / "healthy"))
+    assert [one["job"] for one in judged] == ["healthy"]
+
+
+def test_check_judges_runs_of_one_name_in_two_folders(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in "ab":
+        shutil.copytree(runs / "jobs" / "sick", tmp_path / seed / "jobs" / "sick")
+    judged = run_json(capsys, "check", str(tmp_path), "--exit-zero")
+    assert [one["job"] for one in judged] == ["sick", "sick"]
+
+
 def test_check_judges_every_rule_of_every_run(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 from trainwarden import rules
 from trainwarden.cli import own_rules
 from trainwarden.cli.main import main
-from trainwarden.custom import answering
 
 OURS = """
 from dataclasses import dataclass
@@ -142,7 +141,7 @@ def test_a_rule_is_guarded_as_in_a_deployment(
     advance: str,
     said: str,
 ) -> None:
-    monkeypatch.setattr(answering, "MOST_S", 0.3)
+    monkeypatch.setattr(own_rules, "LIMIT_S", 0.3)
     head, _, _ = OURS.partition("        if state or")
     (tmp_path / "late.py").write_text(f"{head}        print('hello')\n        {advance}\n")
     judged = run(capsys, "check", str(runs), "--rules-folder", str(tmp_path))
@@ -160,3 +159,13 @@ def test_a_class_whose_parameter_has_no_default_runs_once_it_is_given(
     options = ("--job", "sick", "--rules", "BigLoss", "--rules-folder", str(tmp_path))
     (sick,) = run(capsys, "replay", str(runs), *options, "--set", "BigLoss.threshold=0")
     assert [one["rule"] for one in sick["fired"]] == ["BigLoss"]
+
+
+def test_a_rule_that_takes_its_process_with_it_is_told(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, _, _ = OURS.partition("        if state or")
+    (tmp_path / "late.py").write_text(f"{head}        import os\n        os._exit(9)\n")
+    code, err = run(capsys, "replay", str(runs), "--rules-folder", str(tmp_path))
+    assert code == 2
+    assert "does no rule of your own end the process?" in err

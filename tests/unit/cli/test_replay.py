@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,22 @@ def test_runs_in_a_bucket_are_found_and_judged(runs: Path, monkeypatch: pytest.M
         replayed = replay_one(found[0], ["VanishingGradient"], "error", Account())
     assert [one.rule for one in replayed.fired] == ["VanishingGradient"]
     assert replayed.stop is not None
+
+
+def test_what_is_left_is_not_replayed_after_ctrl_c(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[dict[str, Any]] = []
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, **options: Any) -> None:  # noqa: FBT001, FBT002 - as it is
+            stopped.append(options)
+            super().shutdown(wait, **options)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trainwarden.cli.replay.ProcessPoolExecutor", Pool)
+    monkeypatch.setattr("trainwarden.cli.replay.followed", interrupted)
+    assert main(("replay", str(runs))) == 130
+    assert stopped[0] == {"cancel_futures": True}

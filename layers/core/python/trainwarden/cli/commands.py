@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from trainwarden.cli import groups, own_rules, views
 from trainwarden.cli.place import Place, resolve
+from trainwarden.cli.recorded import Run, find, open_place
 from trainwarden.cli.render import Output
 from trainwarden.errors import NotFoundError
+from trainwarden.model import Json
 from trainwarden.pipeline import check as judge
-from trainwarden.pipeline import jobs_in
 from trainwarden.pipeline.incidents import sentences
 from trainwarden.rules import registry, runbook
 from trainwarden.rules._pages import page
-from trainwarden.store.folder import FolderObjects
 from trainwarden.store.memory import MemoryLedger
-from trainwarden.store.ports import EntryKind, JobRecord
+from trainwarden.store.ports import CustomRules, EntryKind, JobRecord
 
 OK, ISSUES = 0, 1
 _NAMED = 20  # runs with issues, in the last line
@@ -68,16 +70,16 @@ def verdicts(args: argparse.Namespace, out: Output) -> int:
         problems = views.problems(record)
         out.document({**views.job_row(record), "verdicts": rows, "problems": problems})
     else:
-        tell_problems(record, out)
+        tell_problems(views.problems(record), out)
         groups.tell(rows, out, f"no rule has judged it yet: trainwarden watch {record.job}")
         for entry in place.ledger.entries(args.job, EntryKind.ACTION):
             out.line(views.action(entry.body))
     return ISSUES if args.fail and views.has_issues(rows) else OK
 
 
-def tell_problems(record: JobRecord, out: Output) -> None:
+def tell_problems(problems: Iterable[str], out: Output) -> None:
     """Say which settings were not understood; the rest of them works."""
-    for problem in views.problems(record):
+    for problem in problems:
         out.line(f"not understood: {problem}")
 
 
@@ -98,46 +100,45 @@ def findings(args: argparse.Namespace, out: Output) -> int:
 def check(args: argparse.Namespace, out: Output) -> int:
     """Judge every run recorded to a folder; fail if one has issues."""
     custom = own_rules.load(args.rules_folder)
-    root = Path(args.folder)
-    objects = FolderObjects(root)
-    names = jobs_in(objects) if root.is_dir() else ()
-    if not names:
+    runs = [*find(args.folder)] if Path(args.folder).is_dir() else []
+    if not runs:
         raise NotFoundError(
             f"no recorded run lies in {args.folder}: expected jobs/<job>/manifest.tw, as "
             f"trainwarden.watch(model, optimizer, out={args.folder!r}) writes it"
         )
-    ledger = MemoryLedger()
-    records = {name: judge(objects, name, ledger=ledger, custom=custom) for name in names}
-    incidents = {name: [*sentences(ledger.entries(name, EntryKind.INCIDENT))] for name in names}
-    judged = {
-        name: views.verdict_rows(record, ledger.entries(name, EntryKind.FINDING))
-        for name, record in records.items()
-    }
+    judged = [_checked(run, custom) for run in runs]
     if out.as_json:
-        out.document(
-            [
-                {
-                    "job": name,
-                    "verdicts": rows,
-                    "problems": views.problems(records[name]),
-                    "incidents": incidents[name],
-                }
-                for name, rows in judged.items()
-            ]
-        )
+        out.document([one._asdict() for one in judged])
     else:
-        for name, rows in judged.items():
-            out.line(f"{name}:")
-            tell_problems(records[name], out)
-            for sentence in incidents[name]:
+        for one in judged:
+            out.line(f"{one.job}:")
+            tell_problems(one.problems, out)
+            for sentence in one.incidents:
                 out.line(sentence)
-            groups.tell_judged(rows, out, "no rule has judged this run")
+            groups.tell_judged(one.verdicts, out, "no rule has judged this run")
             out.line("")
-        groups.tell_blind(judged.values(), out)
-    ill = [name for name, rows in judged.items() if views.has_issues(rows)]
+        groups.tell_blind([one.verdicts for one in judged], out)
+    ill = [one.job for one in judged if views.has_issues(one.verdicts)]
     code = ISSUES if ill and not args.exit_zero else OK
     out.line(f"{_summed_up(len(judged), ill)} (exit status {code})")
     return code
+
+
+class _Checked(NamedTuple):
+    """One recorded run as ``check`` tells it."""
+
+    job: str
+    verdicts: list[dict[str, Json]]
+    problems: list[str]
+    incidents: list[str]
+
+
+def _checked(run: Run, custom: CustomRules | None) -> _Checked:
+    ledger = MemoryLedger()
+    record = judge(open_place(run.place), run.job, ledger=ledger, custom=custom)
+    rows = views.verdict_rows(record, ledger.entries(run.job, EntryKind.FINDING))
+    told = [*sentences(ledger.entries(run.job, EntryKind.INCIDENT))]
+    return _Checked(run.job, rows, views.problems(record), told)
 
 
 def _summed_up(runs: int, ill: list[str]) -> str:

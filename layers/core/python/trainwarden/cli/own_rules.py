@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trainwarden.custom.local import LocalCustomRules
 
+LIMIT_S = 20.0  # for one rule and an object's steps: a busy machine is no broken rule
 _loaded: dict[Path, LocalCustomRules] = {}
 
 
@@ -26,5 +27,5 @@ def load(folder: str | None) -> LocalCustomRules | None:
         return None
     path = Path(folder).resolve()
     if path not in _loaded:
-        _loaded[path] = LocalCustomRules.of_folder(path)
+        _loaded[path] = LocalCustomRules.of_folder(path, LIMIT_S)
     return _loaded[path]

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
 
@@ -134,8 +135,14 @@ def _all(
     options = (args.stop_on, account, args.rules_folder)
     with ProcessPoolExecutor(workers) as pool:
         work = {pool.submit(replay_one, run, rules, *options): run for run in runs}
-        for future in followed(as_completed(work), len(runs), what):
-            found[work[future]] = future.result()
+        try:
+            for future in followed(as_completed(work), len(runs), what):
+                found[work[future]] = future.result()
+        except BrokenProcessPool as error:
+            remedy = "is there memory enough, and does no rule of your own end the process?"
+            raise BadInputError("runs that can be judged", "a process that died", remedy) from error
+        finally:  # the pool would go on with all that is left after Ctrl-C
+            pool.shutdown(cancel_futures=True)
     return {run: found[run] for run in runs}
 
 

@@ -49,14 +49,19 @@ class Recorder(Runner):
         return super().failed(before, what, at)
 
 
-def answer(body: bytes, rules: Mapping[str, type[Rule[Any]]]) -> bytes:
+def answer(
+    body: bytes, rules: Mapping[str, type[Rule[Any]]], limit_s: float | None = None
+) -> bytes:
     """Return the answer to a question, in bytes.
+
+    Each rule has ``limit_s`` seconds; what the function has for it if None.
 
     Raises:
         MalformedObjectError: no question of ours.
     """
     question = read_question(body)
-    limit = min(MOST_S, max(LEAST_S, TOTAL_S / max(1, len(question.specs))))
+    share = min(MOST_S, max(LEAST_S, TOTAL_S / max(1, len(question.specs))))
+    limit = share if limit_s is None else limit_s
     said = {spec.key: _of_rule(spec, question, rules, limit) for spec in question.specs}
     count = max(1, len(question.observations))
     steps: list[dict[str, Said]] = []

@@ -20,13 +20,14 @@ class LocalCustomRules:
 
     Args:
         rules: By name.
+        limit_s: Seconds for one rule and an object's steps; as in the function if None.
     """
 
-    def __init__(self, rules: Mapping[str, type[Rule[Any]]]) -> None:
-        self.rules = dict(rules)
+    def __init__(self, rules: Mapping[str, type[Rule[Any]]], limit_s: float | None = None) -> None:
+        self.rules, self._limit_s = dict(rules), limit_s
 
     @classmethod
-    def of_folder(cls, folder: Path) -> LocalCustomRules:
+    def of_folder(cls, folder: Path, limit_s: float | None = None) -> LocalCustomRules:
         """Load a folder, and make its rules known to this process's registry.
 
         Raises:
@@ -35,7 +36,7 @@ class LocalCustomRules:
             ConfigError: a name or code that another rule has.
         """
         with redirect_stdout(sys.stderr):
-            made = cls(load(folder))
+            made = cls(load(folder), limit_s)
         for one in made.rules.values():
             known = stand_in(describe(one))
             known.__module__, known.__doc__ = one.__module__, one.__doc__  # where its runbook is
@@ -45,4 +46,4 @@ class LocalCustomRules:
     def ask(self, question: bytes) -> bytes:
         """Return the answer; what rules print goes to stderr."""
         with redirect_stdout(sys.stderr):
-            return answer(question, self.rules)
+            return answer(question, self.rules, self._limit_s)
