@@ -113,7 +113,8 @@ class CollectionConfig:
         reduction_config: ReductionConfig | None = None,
         save_histogram: bool = False,
     ) -> None:
-        if not isinstance(name, str) or not name.strip():
+        called: object = name
+        if not (isinstance(called, str) and called.strip()):
             raise ConfigError("the name of a collection", repr(name))
         given = _parameters(parameters or {})
         self.name = ALIASES.get(name, name)
