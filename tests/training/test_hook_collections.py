@@ -84,9 +84,10 @@ def test_training_is_the_same_bit_by_bit() -> None:
     assert all(torch.equal(thin[name], value) for name, value in model.state_dict().items())
 
 
-def findings(recording: Recording) -> list[str]:
-    """What all default rules find."""
-    specs = [RuleSpec(name, name) for name, rule in registry().items() if rule.meta.default]
+def findings(recording: Recording, *rules: str) -> list[str]:
+    """What rules find, all default ones if none is named."""
+    known = rules or [name for name, rule in registry().items() if rule.meta.default]
+    specs = [RuleSpec(name, name) for name in known]
     return [finding.message for finding in replay(specs, recording.observations).findings]
 
 
@@ -100,6 +101,31 @@ def test_no_rule_takes_what_rests_for_nothing(thinned: Sequence[str]) -> None:
     configs = [CollectionConfig(name, {"save_interval": "10"}) for name in thinned]
     options: Any = {"save_interval": 1, "collection_configs": configs}
     assert findings(run(80, **options)[0]) == []
+
+
+def test_gradients_that_rest_are_not_taken_for_cleared_ones() -> None:
+    def loop(thin: Sequence[CollectionConfig]) -> Recording:
+        store, model, loss_fn = MemoryObjects(), mlp(), nn.CrossEntropyLoss()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)  # moves nothing
+        with watched(
+            store,
+            model,
+            optimizer,
+            loss_fn,
+            **{**DENSE, "save_interval": 1},
+            collection_configs=thin,
+        ):
+            for _ in range(30):
+                for part in (slice(64), slice(64, 128)):  # the first one's gradients are cleared
+                    optimizer.zero_grad()
+                    loss_fn(model(DATA[0][part]), DATA[1][part]).backward()
+                optimizer.step()
+        return read(store)
+
+    thin = loop([CollectionConfig("gradients", {"save_interval": "20"})])
+    assert (
+        findings(thin, "OptimizerNotStepping") == findings(loop([]), "OptimizerNotStepping") == []
+    )
 
 
 def test_a_rule_whose_gradients_rest_has_inspected_nothing_of_that_step() -> None:
