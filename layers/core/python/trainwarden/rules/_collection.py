@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainwarden.actions import Action, ActionList
@@ -38,7 +38,8 @@ class RuleCollection:
         name: str = "",
         severity: str = "",
     ) -> None:
-        self.rules = tuple(rules) if isinstance(rules, list | tuple) else (rules,)
+        single = isinstance(rules, str | Mapping) or not isinstance(rules, Iterable)
+        self.rules = (rules,) if single else tuple(rules)
         if not self.rules:
             raise ConfigError("a set with at least one rule", "none")
         if any(isinstance(rule, RuleCollection) for rule in self.rules):
