@@ -28,7 +28,7 @@ class Asking(keras.callbacks.Callback):
             EXITS.sessions[-1].stopping.ask("enough")
 
 
-def fit(*callbacks, by=1):
+def fit(*callbacks, by=1, optimizer="adam"):
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     model = keras.Sequential([
@@ -36,7 +36,7 @@ def fit(*callbacks, by=1):
         keras.layers.BatchNormalization(), keras.layers.Dropout(0.2), keras.layers.Dense(3),
     ])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"], steps_per_execution=by)
+    model.compile(optimizer, loss, metrics=["accuracy"], steps_per_execution=by)
     history = model.fit(x, y, batch_size=32, epochs=2, verbose=0, validation_data=(x, y),
                         callbacks=list(callbacks))
     found = [*model.get_weights(), *(v.numpy() for v in model.optimizer.variables)]
@@ -49,6 +49,7 @@ def watching(job, **options):
 
 for by in (1, 3):
     assert fit(by=by) == fit(watching(f"by-{by}"), by=by)
+assert fit(optimizer="sgd") == fit(watching("slopes", gradients=True), optimizer="sgd")
 told = []
 fit(watching("stopped", on_stop=told.append), Asking())
 assert told == ["enough"]
@@ -98,6 +99,18 @@ def test_of_several_batches_in_one_go_the_weights_before_and_the_mean_loss_are_s
     )
     first = sum(single.scalars("loss")[:3]) / 3
     assert several.scalars("loss")[0] == pytest.approx(first, rel=1e-4)
+
+
+def test_gradients_are_computed_beside_the_step_on_jax_if_they_are_asked_for(runs: Path) -> None:
+    found = recorded(runs, "slopes")
+    assert recorded(runs, "by-1").names("gradients") == []
+    if "on jax" not in found.manifest.framework:
+        assert found.names("gradients") == []
+        return
+    rate = found.scalars("lr_0", "optimizer")[0]
+    for name in ("dense.kernel", "batch_normalization.gamma", "dense_1.bias"):
+        slopes, moved = found.values(f"gradient/{name}", "l2"), found.values(name, "update_l2")
+        assert moved[1:10] == pytest.approx([rate * slope for slope in slopes[:9]], rel=1e-3)
 
 
 def test_a_training_that_is_asked_to_stop_ends(runs: Path) -> None:

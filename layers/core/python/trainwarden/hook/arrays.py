@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,17 +94,27 @@ class ArraySteps(Immediate):
         *,
         loss: float | None = None,
         rate: float | None = None,
+        kinds: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Add the facts of a step; modules are as deep as they come in ``weights``."""
+        """Add the facts of a step; modules are as deep as they come.
+
+        Args:
+            draft: Of the step.
+            weights: By path.
+            gradients: By path.
+            loss: If it is known.
+            rate: Learning rate, if it is known.
+            kinds: Path → kind of module, as far as it is known.
+        """
         if loss is not None:
             draft.scalar(Collection.LOSSES, "loss", loss)
         if rate is not None:
             draft.scalar(Collection.OPTIMIZER, "lr_0", rate)
         depths: dict[str, int] = {}
         for path, one in weights.items():
-            self._add(draft, path, one, depths)
+            self._add(draft, path, one, depths, kinds.get(path, ""))
         for path, one in gradients.items():
-            self._add(draft, path, one, depths, gradient=True)
+            self._add(draft, path, one, depths, kinds.get(path, ""), gradient=True)
 
     def inputs(self, draft: Draft, x: Array) -> None:
         """Add what the model was given, if it has rows and columns: of up to 2,000 rows."""
@@ -138,6 +149,7 @@ class ArraySteps(Immediate):
         path: str,
         leaf: Leaf,
         depths: dict[str, int],
+        kind: str,
         *,
         gradient: bool = False,
     ) -> None:
@@ -148,7 +160,7 @@ class ArraySteps(Immediate):
         depth = depths.setdefault(module, len(depths))
         if not self._session.options.wants(collection, name):
             return
-        kind = "Embedding" if last.startswith("embedding") else ""
+        kind = kind or ("Embedding" if last.startswith("embedding") else "")
         info = TensorInfo(name, collection, leaf.array.shape, leaf.dtype, module, kind, depth)
         before = None if gradient else self._previous.get(path)
         if before is not None and not before.like(leaf):

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import keras
 
+from trainwarden.hook.keras.names import scales_loss
 from trainwarden.hook.saying import say
 
 Logs = Mapping[str, Any] | None
@@ -47,11 +48,13 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignor
         options: Those of ``trainwarden.watch``: ``job``, ``out``, ``save_interval``, ``rules``, …
         inputs: The table that is trained on, samples first: on JAX and TensorFlow statistics of up
             to 2,000 of its rows are saved. On PyTorch the inputs of each saved step are.
+        gradients: On JAX compute them once more beside each saved step. On PyTorch they are seen.
     """
 
-    def __init__(self, *, inputs: Any = None, **options: Any) -> None:
+    def __init__(self, *, inputs: Any = None, gradients: bool = False, **options: Any) -> None:
         super().__init__()
-        self._options, self._inputs = options, inputs
+        self._options = options
+        self._elsewhere = {"inputs": inputs, "gradients": gradients}  # than on PyTorch
         self._run: Run | None = None
         self._begun, self._ill = 0, False
 
@@ -82,7 +85,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignor
         if self._run is not None or self._ill:
             return
         try:
-            self._run = _run(self.model, self._start(epoch), self._options, self._inputs)
+            self._run = _run(self.model, self._start(epoch), self._options, self._elsewhere)
         except Exception as error:  # whatever it is, it must not end the training
             self._ill = True
             if self._options.get("strict"):
@@ -121,16 +124,13 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignor
         return made or epoch * (self.params.get("steps") or 0)
 
 
-def _run(model: Any, start: int, options: Mapping[str, Any], inputs: Any) -> Run:
+def _run(model: Any, start: int, options: Mapping[str, Any], elsewhere: Mapping[str, Any]) -> Run:
     """Watch with the hook of PyTorch where it sees the layers and the true gradients."""
-    optimizer = model.optimizer
-    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or getattr(
-        optimizer, "loss_scale_factor", None
-    )
-    if keras.backend.backend() == "torch" and not model.jit_compile and not scales:
+    on_torch = keras.backend.backend() == "torch"
+    if on_torch and not model.jit_compile and not scales_loss(model.optimizer):
         from trainwarden.hook.keras.watched import Watched
 
         return Watched(model, start, options)
     from trainwarden.hook.keras.steps import Looked
 
-    return Looked(model, start, {**options, "inputs": inputs})
+    return Looked(model, start, {**options, **elsewhere})

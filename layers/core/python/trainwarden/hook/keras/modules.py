@@ -14,9 +14,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from trainwarden.hook.keras.names import named
+from trainwarden.hook.keras.names import kind_of, named, owners
 
-_KINDS = {"Dense": "Linear", "EinsumDense": "Linear", "MultiHeadAttention": "MultiheadAttention"}
 _STATISTICS = {"moving_mean": "running_mean", "moving_variance": "running_var"}
 
 
@@ -64,20 +63,12 @@ class Model(Layer):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model, {})
-        names = {id(variable): name for name, variable in named(model).items()}
-        parts: dict[str, Layer] = {}
-        for layer in reversed(model._flatten_layers()):  # noqa: SLF001 - no other way to inner ones
-            own = {  # inner layers come first, and take theirs
-                names.pop(id(variable)): variable
-                for variable in layer.weights
-                if id(variable) in names
-            }
-            if own:
-                kind, path = type(layer).__name__, next(iter(own)).rpartition(".")[0]
-                made = type(_KINDS.get(kind, kind), (Layer,), {})
-                last = {name.rpartition(".")[2]: variable for name, variable in own.items()}
-                parts[path] = made(layer, last)
-        self._modules = dict(reversed(parts.items()))
+        found, layers, parts = named(model), owners(model), dict[str, tuple[Any, dict[str, Any]]]()
+        for name, variable in found.items():
+            path, _, last = name.rpartition(".")
+            parts.setdefault(path, (layers[id(variable)], {}))[1][last] = variable
+        for path, (layer, own) in parts.items():
+            self._modules[path] = type(kind_of(layer), (Layer,), {})(layer, own)
 
     @property
     def training(self) -> bool:

@@ -1,10 +1,15 @@
-"""What the variables of a Keras model are called, on each backend."""
+"""What the variables of a Keras model are called, and whose they are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
+
+import keras
+
+# What rules know layers by.
+_KINDS = {"Dense": "Linear", "EinsumDense": "Linear", "MultiHeadAttention": "MultiheadAttention"}
 
 
 def named(model: Any) -> dict[str, Any]:
@@ -19,6 +24,27 @@ def named(model: Any) -> dict[str, Any]:
             name = f"{layer}:{number}.{own}"
         found[name] = variable
     return found
+
+
+def owners(model: Any) -> dict[int, Any]:
+    """Return id of variable → the innermost layer that has it."""
+    found: dict[int, Any] = {}
+    for layer in reversed(model._flatten_layers()):  # noqa: SLF001 - no other way to inner ones
+        for variable in layer.weights:
+            found.setdefault(id(variable), layer)
+    return found
+
+
+def kind_of(layer: Any) -> str:
+    """Return the name of a layer's class, in PyTorch's words where rules ask for it."""
+    kind = type(layer).__name__
+    return _KINDS.get(kind, kind)
+
+
+def scales_loss(optimizer: Any) -> bool:
+    """Say whether gradients are not the true ones until an optimizer has made them so."""
+    scaling = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return scaling or getattr(optimizer, "loss_scale_factor", None) is not None
 
 
 def measured(logs: Mapping[str, Any] | None) -> dict[str, float]:

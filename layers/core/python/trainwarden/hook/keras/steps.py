@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
 
-from trainwarden.hook.arrays import ArraySteps, leaf
+from trainwarden.hook.arrays import ArraySteps, Leaf, leaf
 from trainwarden.hook.draft import Draft
-from trainwarden.hook.keras.names import measured, named
+from trainwarden.hook.keras.names import kind_of, measured, named, owners, scales_loss
 from trainwarden.hook.session import Session
 from trainwarden.hook.watching import Target, Watching
 from trainwarden.model import Collection
+
+if TYPE_CHECKING:
+    from trainwarden.hook.keras.gradients import Gradients
 
 
 class _Sum(NamedTuple):
@@ -38,11 +41,13 @@ class Steps(ArraySteps):
         session: Where drafts go.
         model: Of Keras.
         inputs: What it is given, samples first; None if that is unknown.
+        gradients: Compute them once more beside saved steps, on JAX.
     """
 
-    def __init__(self, session: Session, model: Any, inputs: Any) -> None:
+    def __init__(self, session: Session, model: Any, inputs: Any, *, gradients: bool) -> None:
         super().__init__(session)
         self._model, self._inputs = model, inputs
+        self._gradients = _gradients(session, model) if gradients else None
         self._draft: Draft | None = None
         self._sum = _Sum()
 
@@ -53,18 +58,15 @@ class Steps(ArraySteps):
             return
         self._sync()
         self._sum = self._losses()
-        trained = {id(variable) for variable in self._model.trainable_variables}
-        found = {
-            name: made
-            for name, variable in named(self._model).items()
-            if id(variable) in trained
-            and (made := leaf(name, keras.ops.convert_to_numpy(variable.value))) is not None
-        }
+        names, kinds = self._trained()
+        values = [variable.value for variable in self._model.trainable_variables]
         optimizer = self._model.optimizer
         rate = None if optimizer is None else float(optimizer.learning_rate)
-        self.fill(self._draft, found, {}, rate=rate)
+        self.fill(self._draft, _leaves(names, values), {}, rate=rate, kinds=kinds)
         if self._inputs is not None:
             self.inputs(self._draft, np.asarray(self._inputs))
+        if self._gradients is not None:
+            self._gradients.arm()
 
     def after(self, steps: int, logs: Mapping[str, Any]) -> None:
         """Look at the loss and the metrics of a batch, or of several."""
@@ -73,7 +75,9 @@ class Steps(ArraySteps):
             self._sync()
             before, now = self._sum, self._losses()
             loss = now.since(before) if now.samples else logs.get("loss")
-            self.fill(draft, {}, {}, loss=loss)
+            names, kinds = self._trained()
+            taken = [] if self._gradients is None else self._gradients.taken()
+            self.fill(draft, {}, _leaves(names, taken), loss=loss, kinds=kinds)
             draft.facts(Collection.METRICS, measured(logs))
         self.end(draft, steps)
 
@@ -81,6 +85,13 @@ class Steps(ArraySteps):
         """Save a validation."""
         if "loss" in logs:
             self.evaluate(logs["loss"], measured(logs))
+
+    def _trained(self) -> tuple[list[str], dict[str, str]]:
+        """Return the names of the trainable variables, and name → kind of layer."""
+        names = {id(variable): name for name, variable in named(self._model).items()}
+        layers = owners(self._model)
+        kinds = {name: kind_of(layers[key]) for key, name in names.items()}
+        return [names[id(variable)] for variable in self._model.trainable_variables], kinds
 
     def _sync(self) -> None:
         """JAX has the values elsewhere during an epoch."""
@@ -91,6 +102,27 @@ class Steps(ArraySteps):
             if metric.name == "loss" and hasattr(metric, "total"):
                 return _Sum(float(metric.total), float(metric.count))
         return _Sum()  # of a model that reports it in its own way
+
+
+def _leaves(names: Sequence[str], values: Sequence[Any]) -> dict[str, Leaf]:
+    made = {
+        name: leaf(name, keras.ops.convert_to_numpy(value))
+        for name, value in zip(names, values, strict=False)  # of gradients there may be none
+    }
+    return {name: one for name, one in made.items() if one is not None}
+
+
+def _gradients(session: Session, model: Any) -> Gradients | None:
+    own = type(model).train_step is keras.Model.train_step
+    if keras.backend.backend() == "jax" and own and not scales_loss(model.optimizer):
+        from trainwarden.hook.keras.gradients import Gradients
+
+        return Gradients(session, model)
+    session.say(
+        "gradients are not captured: for them a model on JAX must have Keras' train_step, and an "
+        "optimizer that does not scale the loss"
+    )
+    return None
 
 
 class Looked:
@@ -107,11 +139,12 @@ class Looked:
         names = ("job", "out", "_store", "_limits")
         target = Target(*(asked.pop(name, None) for name in names))
         on_stop, inputs = asked.pop("on_stop", None), asked.pop("inputs", None)
+        gradients = bool(asked.pop("gradients", False))
         self._watching = Watching(
             asked,
             target,
             ("keras", f"{keras.__version__} on {keras.backend.backend()}"),
-            partial(Steps, model=model, inputs=inputs),
+            partial(Steps, model=model, inputs=inputs, gradients=gradients),
             ends=True,
         )
         if self._watching.session is not None:
