@@ -15,6 +15,10 @@ from tests.training.loops import digits, mlp, train, watched, weight
 from tests.unit.hook.recording import Recording, read
 from trainwarden import CollectionConfig, RawConfig, ReductionConfig, SaveConfig
 from trainwarden.engine import RuleSpec, replay
+from trainwarden.errors import ConfigError
+from trainwarden.hook import Hook
+from trainwarden.hook.options import options
+from trainwarden.hook.torch.ranks import of_a_part
 from trainwarden.model import Collection
 from trainwarden.rules import registry
 from trainwarden.smdebug.adapter import as_rule
@@ -204,6 +208,71 @@ def test_rules_see_a_collection_of_the_users_own() -> None:
     fold = replay([RuleSpec("Threshold", "Threshold", parameters)], found.observations)
     assert {finding.tensor for finding in fold.findings} <= {"0.weight", "0.bias"}
     assert fold.findings
+
+
+def members(recording: Recording, collection: str) -> list[str]:
+    return sorted(recording.manifest.layout.names_by_collection.get(collection, ()))
+
+
+def test_what_modules_return_is_captured_for_a_collection() -> None:
+    mine = CollectionConfig("linear", modules=r"^[012]$", save_config=SaveConfig(6))
+    found, _, _ = run(collection_configs=[mine])
+    assert members(found, "linear") == ["activation/1", "module_output/0", "module_output/2"]
+    assert found.values("module_output/0", "n")[0] == 64 * 32
+    assert at(found, "module_output/2") == [0, 6, 12]
+    assert at(found, "activation/1") == [0, 2, 4, 6, 8, 10, 12]
+
+
+def test_names_of_outputs_are_the_predecessors_too() -> None:
+    mine = CollectionConfig("mine", {"include_regex": "^2_output,relu_output"})
+    found, _, _ = run(collection_configs=[mine])
+    assert members(found, "mine") == ["module_output/2"]
+
+
+def test_a_collection_of_its_own_is_captured_whatever_is_left_out() -> None:
+    mine = CollectionConfig("mine", include_regex=r"^0\.weight", modules="^2$")
+    found, _, _ = run(collection_configs=[mine], collections=["losses"], exclude="bias")
+    names = {tensor.name for tensor in found.manifest.layout.tensors}
+    assert names == {"0.weight", "module_output/2"}
+
+
+def test_what_is_in_a_known_collection_does_not_change() -> None:
+    found, _, _ = run(collection_configs=[CollectionConfig("weights", include_regex="bias")])
+    assert members(found, "weights") == ["0.weight", "2.weight"]
+
+
+def test_training_is_the_same_with_modules_that_are_looked_at() -> None:
+    looked = run(collection_configs=[CollectionConfig("all_of_it", modules=".")])[2].state_dict()
+    plain = run()[2].state_dict()
+    assert all(torch.equal(looked[name], value) for name, value in plain.items())
+
+
+def test_a_script_adds_collections_by_name_module_and_parameter() -> None:
+    store, model, loss_fn = MemoryObjects(), mlp(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched(store, model, optimizer, loss_fn, **DENSE) as hook:
+        hook.collections.add("named", r"^gradient/0", save_config=SaveConfig(3))
+        hook.collections.add("mixed", include=[model[0], weight(model, 2)])
+        with pytest.raises(ConfigError, match="modules and parameters of the watched model"):
+            hook.collections.add("foreign", nn.ReLU())
+        train(model, optimizer, loss_fn, DATA, steps=7)
+    found = read(store)
+    assert members(found, "named") == ["gradient/0.bias", "gradient/0.weight"]
+    assert members(found, "mixed") == ["2.weight", "module_output/0"]
+    assert at(found, "gradient/0.weight") == [0, 2, 3, 4, 6]
+    assert at(found, "gradient/2.weight") == [0, 2, 4, 6]
+
+
+def test_a_process_with_a_part_of_the_model_looks_at_nothing_else() -> None:
+    mine = CollectionConfig("mine", include_regex=".", modules=".")
+    part = of_a_part(options({"collection_configs": [mine]}, report=pytest.fail))
+    assert part.wants("weights", "0.weight")
+    assert not part.wants("activations", "activation/1")
+    assert part.output_of("0") == ""
+
+
+def test_where_nothing_is_watched_nothing_is_added() -> None:
+    Hook(None, None).collections.add("mine", ".")
 
 
 def test_rules_of_the_predecessors_shape_see_it_and_its_steps() -> None:

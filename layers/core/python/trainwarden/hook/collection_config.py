@@ -94,6 +94,7 @@ class CollectionConfig:
             goes before.
         include_regex: Tensors whose name one of these regular expressions matches are in it too.
         tensor_names: So are these.
+        modules: So is what modules return whose path one of these matches. PyTorch.
         save_config: Steps at which it is saved, in place of those of ``watch``; None for those.
         reduction_config: Whether its tensors are kept as they are; None for no.
         save_histogram: No effect.
@@ -109,6 +110,7 @@ class CollectionConfig:
         *,
         include_regex: str | Sequence[str] = (),
         tensor_names: str | Sequence[str] = (),
+        modules: str | Sequence[str] = (),
         save_config: SaveConfig | None = None,
         reduction_config: ReductionConfig | None = None,
         save_histogram: bool = False,
@@ -122,6 +124,9 @@ class CollectionConfig:
             pattern(text) for text in _texts(include_regex or given.get("include_regex", ""))
         )
         self.tensor_names = frozenset(_texts(tensor_names))
+        self.modules = tuple(pattern(text) for text in _texts(modules))
+        if self.name in _KNOWN:  # what is in it is known: rules rely on that
+            self.patterns, self.tensor_names, self.modules = (), frozenset(), ()
         _check_type(save_config, SaveConfig)
         _check_type(reduction_config, ReductionConfig)
         self.save_config = of_job(given) if save_config is None else save_config
@@ -137,7 +142,7 @@ class CollectionConfig:
     @property
     def selects(self) -> bool:
         """True if it names tensors."""
-        return bool(self.patterns or self.tensor_names)
+        return bool(self.patterns or self.tensor_names or self.modules)
 
     @property
     def raw(self) -> bool | None:
@@ -148,6 +153,13 @@ class CollectionConfig:
     def idle(self) -> bool:
         """True if it says something that has no effect."""
         return self.save_histogram or self.reduction_config.idle
+
+    def captures(self, path: str) -> bool:
+        """Say whether what a module returns is in it: its path is, or smdebug's name of that."""
+        if any(one.search(path) for one in self.modules):
+            return True
+        named = [one for one in self.patterns if "output" in one.pattern]
+        return any(one.search(f"{path}_output_0") for one in named)
 
     def has(self, names: Iterable[str]) -> bool:
         """Say whether a tensor is selected, by any of its names."""

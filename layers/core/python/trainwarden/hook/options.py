@@ -44,6 +44,8 @@ _IDLE = (
     "of a ReductionConfig only save_raw_tensor has an effect: all reductions but prod, norms and "
     "shapes are always recorded, and no histograms"
 )
+MODULE_OUTPUT = "module_output/"  # begins the name of what a module returns
+_RETURNED = (MODULE_OUTPUT, "activation/")
 MAX_OVERHEAD = 0.02
 EVERY = Schedule(interval=1)
 _SCHEDULE = {
@@ -73,6 +75,7 @@ class Options:
         passes: Which of them.
         configs: What is kept of single collections.
         raw: Tensors that are kept as they are.
+        only: Nothing but these collections, whoever asks: another process has the rest.
         max_overhead: Share of the time that saved steps may take; None for no limit.
         rules: Rule configuration for the manifest.
         stop: The loop may be ended when somebody asks for it.
@@ -91,6 +94,7 @@ class Options:
     passes: Schedule = EVERY
     configs: tuple[CollectionConfig, ...] = ()
     raw: tuple[RawConfig, ...] = ()
+    only: frozenset[str] | None = None
     max_overhead: float | None = MAX_OVERHEAD
     rules: Json = field(default_factory=dict)
     stop: bool = False
@@ -100,6 +104,8 @@ class Options:
 
     def wants(self, collection: str, name: str) -> bool:
         """Say whether tensor ``name`` of ``collection`` is captured."""
+        if self.only is not None and collection not in self.only:
+            return False
         if self.configs and any(one.selects and one.has([name]) for one in self.configs):
             return not any(pattern.search(name) for pattern in self.exclude)
         if collection not in self.collections:
@@ -110,8 +116,29 @@ class Options:
 
     def also(self, info: TensorInfo) -> tuple[str, ...]:
         """Return the collections of the user's own that a tensor is in."""
-        found = [one.name for one in self.configs if one.selects and one.has(spellings(info))]
+        returned = info.module if info.name.startswith(_RETURNED) else ""
+        found = [
+            one.name
+            for one in self.configs
+            if one.selects and (one.has([info.name]) or (returned and one.captures(returned)))
+        ]
         return tuple(dict.fromkeys(name for name in found if name != info.collection))
+
+    def output_of(self, path: str) -> str:
+        """Return the collection for which is captured what a module returns; empty for none."""
+        name = f"{MODULE_OUTPUT}{path}"
+        if (
+            not path
+            or self.only is not None
+            or any(pattern.search(name) for pattern in self.exclude)
+        ):
+            return ""
+        return next((one.name for one in self.configs if one.captures(path)), "")
+
+    def configured(self, config: CollectionConfig) -> Options:
+        """Return options with one collection more, in place of one of its name."""
+        others = tuple(one for one in self.configs if one.name != config.name)
+        return replace(self, configs=(*others, config), raw=(*self.raw, *_raw_of([config])))
 
     @property
     def own(self) -> dict[str, dict[Mode, Schedule]]:
@@ -167,19 +194,12 @@ def _configured(found: Options) -> Options:
         for name, modes in found.own.items()
         if TRAIN in modes and modes[TRAIN].end == 0 and not modes[TRAIN].steps
     }
-    asked = [
-        RawConfig(one.name, save_interval=None)
-        for one in found.configs
-        if one.raw and one.name not in never
-    ]
+    asked = _raw_of(one for one in found.configs if one.name not in never)
     return replace(found, collections=found.collections - never, raw=(*found.raw, *asked))
 
 
-def spellings(info: TensorInfo) -> list[str]:
-    """Return the names under which a tensor may be asked for: ours, and smdebug's of outputs."""
-    kinds = {"activations": "output", "module_tensors": "output", "activation_inputs": "input"}
-    kind = kinds.get(str(info.collection), "")
-    return [info.name, f"{info.module}_{kind}_0"] if kind and info.module else [info.name]
+def _raw_of(configs: Iterable[CollectionConfig]) -> list[RawConfig]:
+    return [RawConfig(one.name) for one in configs if one.raw]
 
 
 def _schedules(

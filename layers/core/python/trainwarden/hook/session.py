@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from trainwarden.errors import TrainwardenError
 from trainwarden.hook.budget import Budget
+from trainwarden.hook.collection_config import CollectionConfig
 from trainwarden.hook.config import Place
 from trainwarden.hook.destination import open_store
 from trainwarden.hook.detail import Detail
@@ -100,7 +101,7 @@ class Session:
         self._adapter: Callable[[], Adapter | None] = lambda: None
         self._lost: TrainwardenError | None = None  # why the upload gave up, until it is acted on
         self._told = False  # that it did
-        self._rows = Rows(self.say, options.also)
+        self._rows = Rows(self.say, self._also)
         self.plan = Plan(options, self._rows)
         schedule = options.schedule
         self.budget = (
@@ -188,6 +189,14 @@ class Session:
     def covers(self, step: int) -> bool:
         """Say whether a step may be saved if there is a reason to."""
         return self.plan.covers(step) or self.detail.covers(step)
+
+    def _also(self, info: TensorInfo) -> tuple[str, ...]:
+        return self.options.also(info)
+
+    def configure(self, config: CollectionConfig) -> None:
+        """Take in a collection; tensors that have their rows already are not moved into it."""
+        self.options = self.options.configured(config)
+        self.plan = Plan(self.options, self._rows)
 
     def draft(self, step: int, mode: Mode, mode_step: int, *, whole: bool = False) -> Draft:
         """Open the draft of a saved step.

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from trainwarden.hook.draft import Draft
+from trainwarden.hook.options import MODULE_OUTPUT
 from trainwarden.hook.session import Session
 from trainwarden.hook.torch.callbacks import Callback
 from trainwarden.hook.torch.functions import BOUNDS, Bounds, Functions
@@ -48,7 +49,7 @@ class Activations:
         self._known: dict[tuple[str, int], Output] = {}
         self._targets: dict[str, list[tuple[nn.Module, Callback, Callback | None]]] = {}
         self._passes: dict[str, int] = {}
-        self._walks = -1
+        self._walks, self._configs = -1, session.options.configs
         self._has_conv1d = self._compiled = False
         self._compiled_roots: dict[str, bool] = {}
         self._compiled_walks = -1
@@ -69,8 +70,9 @@ class Activations:
         self._early = done <= MAX_INPUTS
         self._calls, self._draft = {}, draft
         modules = self._modules.below(prefix)
-        if self._walks != self._modules.walks:
-            self._walks, self._targets = self._modules.walks, {}
+        configs = self._session.options.configs
+        if self._walks != self._modules.walks or self._configs is not configs:
+            self._walks, self._configs, self._targets = self._modules.walks, configs, {}
             self._known.clear()
         if prefix not in self._targets:
             self._targets[prefix] = self._find(modules)
@@ -127,7 +129,7 @@ class Activations:
 
     def _check_all(self, modules: Named) -> None:
         for path, module in self._open(modules):
-            if next(module.children(), None) is None and not self._is_target(path, module):
+            if next(module.children(), None) is None and not self._is_activation(path, module):
                 checked = Callback(self._session, partial(self._checked, path))
                 self._handles.append(checked.hang(module.register_forward_hook))
 
@@ -154,6 +156,9 @@ class Activations:
         ]
 
     def _is_target(self, path: str, module: nn.Module) -> bool:
+        return self._is_activation(path, module) or bool(self._session.options.output_of(path))
+
+    def _is_activation(self, path: str, module: nn.Module) -> bool:
         if not self._session.options.wants(Collection.ACTIVATIONS, f"activation/{path}"):
             return False
         pattern = self._session.options.activation_modules
@@ -171,9 +176,10 @@ class Activations:
             return
         known = self._known.get((path, call))
         if known is None:
+            usual = self._is_activation(path, module)
             known = self._known[path, call] = Output(
-                f"activation/{path}" + (f":{call}" if call else ""),
-                _ACTIVATIONS,
+                ("activation/" if usual else MODULE_OUTPUT) + path + (f":{call}" if call else ""),
+                _ACTIVATIONS if usual else self._session.options.output_of(path),
                 path,
                 type(module).__name__,
                 self.order.depths.get(id(module), -1),

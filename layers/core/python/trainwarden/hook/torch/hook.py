@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.hook import starting
 from trainwarden.hook.collection_config import CollectionConfig, RawConfig
+from trainwarden.hook.collections import Collections
 from trainwarden.hook.exits import EXITS, reason_of
 from trainwarden.hook.save_config import SaveConfig
 from trainwarden.hook.saying import say
@@ -33,10 +34,14 @@ class Hook:
 
     Use it as a context manager, or call ``close`` at the end; a process that just ends is closed
     too.
+
+    Attributes:
+        collections: To add collections of your own.
     """
 
     def __init__(self, session: Session | None, steps: Steps | None, loss_fn: Any = None) -> None:
         self._session, self._steps, self._loss_fn = session, steps, loss_fn
+        self.collections = Collections(session, None if steps is None else steps.name_of)
 
     @property
     def job(self) -> str:

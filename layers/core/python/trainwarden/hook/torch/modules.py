@@ -55,6 +55,16 @@ class Modules:
             self.walk()
         return self._known[prefix]
 
+    def name_of(self, given: object) -> tuple[str, bool] | None:
+        """Return the path of a module or the name of a parameter; True for modules."""
+        for path, module in [one for prefix in self.roots for one in self.below(prefix)]:
+            if module is given:
+                return path, True
+            for name, tensor in module._parameters.items():  # noqa: SLF001 - ours would recurse
+                if tensor is not None and tensor is given:
+                    return f"{path}.{name}".strip("."), False
+        return None
+
     @property
     def training(self) -> bool:
         """True if any root is in training mode."""

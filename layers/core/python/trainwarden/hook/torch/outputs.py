@@ -67,6 +67,8 @@ class Outputs:
         row = self._rows.get(output.name)
         if row is None:
             row = self._rows[output.name] = self._session.row(_info(output, tensor))
+        if draft.rests(row):
+            return
         if draft.exact:
             self._whole(draft, row, output, tensor)
             return

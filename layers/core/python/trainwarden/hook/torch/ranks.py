@@ -64,7 +64,8 @@ def team_of(place: Place, roots: Roots) -> Team | None:
 
 def of_a_part(options: Options) -> Options:
     """Return what a process other than the first one captures: its part of the parameters."""
-    return replace(options, collections=options.collections & _PARTS, evaluation=False)
+    kept = options.collections & _PARTS
+    return replace(options, collections=kept, only=_PARTS, evaluation=False)
 
 
 def _store() -> Any:

@@ -123,6 +123,10 @@ class Steps:
         """Training or evaluation."""
         return self.phase.mode
 
+    def name_of(self, given: object) -> tuple[str, bool] | None:
+        """Return the path of a module, or the name of a parameter; True for modules."""
+        return self._modules.name_of(given)
+
     # ---- in and out -----------------------------------------------------------------------
 
     def attach(self) -> None:
