@@ -22,6 +22,7 @@ from trainwarden.hook.exits import EXITS  # noqa: E402 - as above
 from trainwarden.model import Mode  # noqa: E402 - as above
 from trainwarden.store.folder import FolderObjects  # noqa: E402 - as above
 from trainwarden.store.memory import MemoryObjects  # noqa: E402 - as above
+from trainwarden.wire.control import Control, DetailRequest  # noqa: E402 - as above
 
 pytestmark = [
     pytest.mark.skipif(keras.backend.backend() != "torch", reason="of another backend"),
@@ -260,6 +261,24 @@ def test_a_training_that_is_asked_to_stop_ends(
     end = read(store).end
     assert end is not None
     assert end.reason == "stopped"
+
+
+@pytest.mark.parametrize("optimizer", [{}, SCALED], ids=["seen", "looked"])
+def test_steps_are_denser_for_a_while_if_somebody_asks_for_detail(optimizer: Any) -> None:
+    store = MemoryObjects()
+
+    class Asking(keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            del logs
+            if batch == 4:
+                [session] = [one for one in EXITS.sessions if one.active]
+                session._control(Control(1, details=(DetailRequest("Overfit", steps=2),)))
+
+    rare = {"dense_steps": 1, "save_interval": 100}
+    fit(Asking(), watching(store, **rare), optimizer=optimizer, epochs=1)
+    found = read(store)
+    assert found.scalars("request_left", "capture") == [1.0, 0.0]
+    assert len(found.steps) == 3
 
 
 @pytest.mark.parametrize("optimizer", [{}, SCALED], ids=["seen", "looked"])
