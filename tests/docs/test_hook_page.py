@@ -60,7 +60,7 @@ def test_every_collection_is_on_the_page() -> None:
     assert {str(name) for name in COLLECTIONS} <= set(table("What is captured"))
 
 
-@pytest.mark.parametrize("block", [1, 2, 3])
+@pytest.mark.parametrize("block", [1, 2, 3, 4])
 def test_the_code_on_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
@@ -77,7 +77,7 @@ def test_the_code_on_the_page_runs(
         "train": lambda *_: None,
     }
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names = {**known, "trainwarden": trainwarden}
     exec(blocks[block], names)  # noqa: S102 - our own page
     hook = names["hook"]

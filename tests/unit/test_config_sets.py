@@ -173,3 +173,38 @@ def test_there_are_at_most_ten_sets() -> None:
 def test_sets_survive_the_configurations_json() -> None:
     config = resolve(tags={}, manifest_rules=entry(action="stop", severity="error"))
     assert JobConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_a_set_called_like_a_rule_is_told_and_gets_another_name() -> None:
+    document = {"set": "Overfit", "rules": ["Overfit"], "action": "stop"}
+    config = resolve(tags={}, manifest_rules=[document])
+    assert config.sets == (SetSpec("Overfit-set", ("Overfit",), 1, None, ("stop",)),)
+    (problem,) = config.problems
+    assert str(problem) == "script rules[0] set: expected a name that no rule has, found 'Overfit'"
+
+
+def test_two_sets_of_one_name_are_told_and_both_run() -> None:
+    sets = [{"set": "a", "rules": [rule]} for rule in TWO]
+    config = resolve(tags={}, manifest_rules=[*sets, sets[0]])
+    assert config.sets == (SetSpec("a", TWO[:1], 1), SetSpec("a-2", TWO[1:], 1))
+    (problem,) = config.problems
+    assert str(problem) == "script rules[1] set: expected a name that no other set has, found 'a'"
+
+
+def test_a_rule_that_takes_the_name_of_a_set_before_it_does_not_break_the_job() -> None:
+    document = [{"set": "g", "rules": [*TWO]}, {"rule": "Threshold", "above": 1, "key": "g"}]
+    config = resolve(tags={}, manifest_rules=document)
+    Engine(config.rules, config.sets)
+    assert [spec.key for spec in config.rules] == [*TWO, "g"]
+    (problem,) = config.problems
+    assert problem.expected == "a name that no rule has"
+
+
+@pytest.mark.parametrize(
+    ("more", "nearest"), [({"action": ["stpo"]}, "stop"), ({"severity": "eror"}, "error")]
+)
+def test_a_wrong_setting_of_a_set_gets_the_nearest_right_one(
+    more: dict[str, Json], nearest: str
+) -> None:
+    (problem,) = resolve(tags={}, manifest_rules=[entry(**more)]).problems
+    assert problem.nearest == nearest

@@ -138,3 +138,19 @@ def test_what_is_no_rule_is_reported_and_has_no_effect() -> None:
     checked = options({"rules": [object()]}, report=problems.append)
     assert checked.rules == {}
     assert "found a object" in problems[0]
+
+
+@pytest.mark.parametrize("rules", [[Overfit(patience=5)], Overfit(patience=5)])
+def test_a_collection_of_one_rule_is_a_set_with_its_action(rules: Any) -> None:
+    config = configured([RuleCollection(rules, action=StopTrainingAction())])
+    assert config.sets == (SetSpec("Overfit-set", ("Overfit",), 1, None, ("stop",)),)
+    assert [spec.parameters for spec in config.rules] == [{"patience": 5}]
+
+
+def test_one_name_is_a_collection_of_one_rule() -> None:
+    assert configured([RuleCollection("Overfit")]).sets[0].members == ("Overfit",)
+
+
+def test_a_collection_holds_no_collection() -> None:
+    with pytest.raises(ConfigError, match="a set holds no sets"):
+        RuleCollection([RuleCollection([Overfit()])])  # type: ignore[list-item]

@@ -383,3 +383,8 @@ def test_infinities_in_a_document_are_strict_json(capsys: pytest.CaptureFixture[
     said = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert said[0]["gap"] == "Infinity"
     assert said[0]["limit"] == 2.0
+
+
+def test_a_command_works_with_its_output_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["rules"]) == 0

@@ -89,6 +89,12 @@ def test_it_says_what_to_do_next(here: Path, capsys: pytest.CaptureFixture[str])
     assert all((here / path).is_file() for path in found["files"])
 
 
+@pytest.mark.usefixtures("here")
+def test_what_it_says_to_type_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "new", "HighLoss", "--folder", "my rules"]) == 0
+    assert "trainwarden check --rules-folder 'my rules'" in capsys.readouterr().out
+
+
 def test_without_new_it_is_still_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules"]) == 0
     assert "ExplodingTensor" in capsys.readouterr().out

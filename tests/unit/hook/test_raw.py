@@ -11,7 +11,7 @@ from safetensors.numpy import load
 from tests.unit.hook.recording import LAZY, read
 from tests.unit.hook.test_uploader import observation, start
 from trainwarden.errors import BadInputError, RetryableError, TrainwardenError
-from trainwarden.hook.raw import RawStep, RawWaiting
+from trainwarden.hook.raw import RawStep, RawWaiting, suspects
 from trainwarden.hook.rows import Rows
 from trainwarden.hook.uploader import Limits
 from trainwarden.model import TensorInfo
@@ -42,7 +42,9 @@ def rows() -> Rows:
 
 
 def step(*names: str, room: int = 2**20) -> RawStep:
-    return RawStep(7, rows(), set(names).__contains__, room=room)
+    known = rows()
+    wanted = suspects(known, set(names).__contains__)
+    return RawStep(7, known, wanted, room=room)
 
 
 def add_all(raw: RawStep, x: Any = ONES, dtype: str = "float32") -> None:

@@ -174,6 +174,8 @@ def test_in_sagemakers_meaning_a_narrow_gradient_and_a_spread_of_variances_count
     narrow = [script.step(0, {**SOUND, "gradient/a": 0.5}, loss=2.3)]
     (finding,) = fold(THEIRS, narrow)[1]
     assert finding.tensor == "gradient/a"
+    scale = Script(tensor("s", "weights", (1,)), tensor("gradient/s", "gradients", (1,)))
+    assert fired(THEIRS, [scale.step(0, {"s": [1.0], "gradient/s": [0.5]}, loss=2.3)]) == []
     acts = tuple(tensor(f"activation/{i}", "activations", (2,)) for i in range(2))
     spread = [Script(*acts).step(0, {"activation/0": [-1, 1], "activation/1": [-4, 4]}, loss=2.3)]
     (finding,) = fold(THEIRS, spread)[1]

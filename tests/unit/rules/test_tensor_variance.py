@@ -6,12 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.rules.runs import INF, NAN, Script, fired, fold, matrices
+from tests.unit.rules.runs import INF, NAN, Script, fired, fold, matrices, tensor
 from trainwarden.model import Mode, Observation
 from trainwarden.rules.tensor_variance import TensorVariance
 
 RULE = TensorVariance()
 SIGNS = np.array([1.0, -1.0] * 8).reshape(4, 4)  # variance 1
+
+
+def test_a_single_number_has_no_variance_to_be_too_small() -> None:
+    rule = TensorVariance(min_threshold=0.5, collection_names=("weights",))
+    run = [Script(tensor("scale", "weights", (1,))).step(0, {"scale": [3.0]}, loss=2.3)]
+    assert fired(rule, run) == []
 
 
 def run_of(

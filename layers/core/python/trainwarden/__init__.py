@@ -6,12 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainwarden.hook import CollectionConfig as CollectionConfig
     from trainwarden.hook import Hook as Hook
     from trainwarden.hook import KerasCallback as KerasCallback
     from trainwarden.hook import LightGBMCallback as LightGBMCallback
     from trainwarden.hook import LightningCallback as LightningCallback
     from trainwarden.hook import PartialFit as PartialFit
     from trainwarden.hook import PytreeWatch as PytreeWatch
+    from trainwarden.hook import RawConfig as RawConfig
+    from trainwarden.hook import ReductionConfig as ReductionConfig
     from trainwarden.hook import SaveConfig as SaveConfig
     from trainwarden.hook import SaveConfigMode as SaveConfigMode
     from trainwarden.hook import StopTraining as StopTraining
@@ -21,12 +24,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "CollectionConfig",
     "Hook",
     "KerasCallback",
     "LightGBMCallback",
     "LightningCallback",
     "PartialFit",
     "PytreeWatch",
+    "RawConfig",
+    "ReductionConfig",
     "RuleCollection",
     "SaveConfig",
     "SaveConfigMode",
@@ -39,12 +45,15 @@ __all__ = [
 _LAZY = {
     **dict.fromkeys(
         (
+            "CollectionConfig",
             "Hook",
             "KerasCallback",
             "LightGBMCallback",
             "LightningCallback",
             "PartialFit",
             "PytreeWatch",
+            "RawConfig",
+            "ReductionConfig",
             "SaveConfig",
             "SaveConfigMode",
             "StopTraining",

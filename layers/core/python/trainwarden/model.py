@@ -100,6 +100,7 @@ class TensorInfo:
         kind: Class name of the owning module: ``Linear``, ``ReLU``, ``BatchNorm2d``, …
         depth: Position of the owning module in forward order, from 0 at the input; -1 unknown.
         trainable: False for parameters with ``requires_grad=False`` when the hook attached.
+        also: Further collections that it is in, of the user's own.
     """
 
     name: str
@@ -110,6 +111,7 @@ class TensorInfo:
     kind: str = ""
     depth: int = -1
     trainable: bool = True
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ class Layout:
     def _by_collection(self) -> Mapping[str, IntArray]:
         found: dict[str, list[int]] = {}
         for row, tensor in enumerate(self.tensors):
-            found.setdefault(str(tensor.collection), []).append(row)
+            for name in (str(tensor.collection), *tensor.also):
+                found.setdefault(name, []).append(row)
         return {name: np.array(rows, dtype=np.int64) for name, rows in found.items()}
 
     @cached_property
@@ -147,11 +150,16 @@ class Layout:
 
     @cached_property
     def collection_of(self) -> tuple[tuple[str, ...], IntArray]:
-        """Names of the collections, and the position in them of each row's, (R,) int64."""
-        positions = np.empty(len(self.tensors), dtype=np.int64)
-        for position, rows in enumerate(self._by_collection.values()):
-            positions[rows] = position
-        return tuple(self._by_collection), positions
+        """Names of the rows' own collections, and the position in them of each, (R,) int64."""
+        names = dict.fromkeys(str(tensor.collection) for tensor in self.tensors)
+        position = {name: number for number, name in enumerate(names)}
+        own = [position[str(tensor.collection)] for tensor in self.tensors]
+        return tuple(names), np.array(own, dtype=np.int64)
+
+    @cached_property
+    def further(self) -> frozenset[str]:
+        """Names of collections that rows are in beside their own."""
+        return frozenset(name for tensor in self.tensors for name in tensor.also)
 
     def rows(self, collection: str) -> IntArray:
         """Rows of a collection, ascending, (T,) int64; empty if there is none."""
@@ -256,6 +264,8 @@ class Observation:
             else:
                 counts = np.bincount(positions[there], minlength=len(names)).tolist()
                 found = frozenset(name for name, n in zip(names, counts, strict=True) if n)
+            if self.layout.further:
+                found |= {name for name in self.layout.further if self.captured(name).size}
             self.memo["present_tensors"] = found
         return found
 

@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as exc:
         sys.stderr.write(f"{exc}: the command line needs the extra, trainwarden[cli]\n")
         return USAGE
+    sys.stdout = sys.stdout or io.StringIO()  # None where it is closed
     args = _parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot print all that we say

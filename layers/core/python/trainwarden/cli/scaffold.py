@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import keyword
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,11 +58,12 @@ def new(args: argparse.Namespace, out: Output) -> int:
 
 
 def _next(name: str, folder: Path) -> list[Json]:
+    typed = shlex.quote(str(folder))
     return [
-        f"say in {folder / f'{stem(name)}.py'} what to look for, and run: pytest {folder}",
-        f"judge a recorded run: trainwarden check --rules-folder {folder}",
-        f"hold it against many: trainwarden replay --rules-folder {folder} --rules {name}",
-        f"let it judge jobs while they run: deploy with -c trainwarden.custom_rules={folder}",
+        f"say in {folder / f'{stem(name)}.py'} what to look for, and run: pytest {typed}",
+        f"judge a recorded run: trainwarden check --rules-folder {typed}",
+        f"hold it against many: trainwarden replay --rules-folder {typed} --rules {name}",
+        f"let it judge jobs while they run: deploy with -c trainwarden.custom_rules={typed}",
     ]
 
 

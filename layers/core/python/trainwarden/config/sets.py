@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 from trainwarden.config.model import canonical
 from trainwarden.config.names import Names, rule_key
-from trainwarden.config.wishes import OPTIONS, SWITCH_OFF, SetWish, Source, Wish
+from trainwarden.config.wishes import SWITCH_OFF, SetWish, Source, Wish
 from trainwarden.engine import SetSpec
-from trainwarden.errors import ConfigError
 from trainwarden.model import Json, Severity
 
 ANY, ALL = "any", "all"
 MAX_SETS = 10
 KEYS = ("set", "when", "rules", "action", "severity")
 _SETTINGS = ("at_least", "when", "action", "severity")
+_NAME = "a name that no rule has"
 _CONDITION = 'any, all or {"at_least": 2}'
 Member = Callable[[str, Json], Wish | None]
 
@@ -61,11 +61,7 @@ class _Reader:
         """Read an action or a severity; False if the word is neither."""
         if canonical(word) not in {"action", "actions", "severity"}:
             return False
-        name, cast = OPTIONS[canonical(word)]
-        try:
-            self.wish.options[name] = cast(value)
-        except ConfigError as error:
-            self.source.reject(where, value, error.expected)
+        self.source.option(where, self.wish.options, canonical(word), value)
         return True
 
     def member(self, key: str) -> None:
@@ -138,10 +134,11 @@ def _begin(source: Source, names: Names, where: str, written: Json) -> _Reader |
     if not isinstance(written, str) or not written.strip():
         source.reject(f"{where} set", written, "the name of the set")
         return None
+    key = rule_key(written.strip(), "set")
     if names.find(written) or canonical(written) == "nodata":
-        source.reject(f"{where} set", written, "a name that no rule has")
-        return None
-    return _Reader(source, where, SetWish(rule_key(written.strip(), "set")))
+        source.reject(f"{where} set", written, _NAME)
+        key = f"{key}-set"
+    return _Reader(source, where, SetWish(key))
 
 
 def _kept(reader: _Reader) -> SetWish | None:
@@ -156,7 +153,11 @@ def _kept(reader: _Reader) -> SetWish | None:
     if len(source.sets) >= MAX_SETS and wish.key not in source.sets:
         source.reject(reader.where, wish.key, f"at most {MAX_SETS} sets (the first ones run)")
         return None
-    source.sets[wish.key] = wish
+    written, number = wish.key, 2
+    while source.sets.setdefault(wish.key, wish) != wish:
+        wish.key, number = f"{written}-{number}", number + 1
+    if wish.key != written:
+        source.reject(f"{reader.where} set", written, "a name that no other set has")
     return wish
 
 
@@ -176,7 +177,9 @@ def running(speakers: Sequence[Source], keys: Sequence[str], blame: Source) -> t
     for wish in wishes.values():
         members = tuple(key for key in wish.members if key in keys)
         least = wish.at_least or len(members)
-        if wish.on and (not members or least > len(members)):
+        if wish.on and wish.key in keys:
+            blame.reject(f"set {wish.key}", wish.key, _NAME)
+        elif wish.on and (not members or least > len(members)):
             what = f"{len(members)} that run"
             blame.reject(f"set {wish.key}", what, f"at least {max(1, least)} of its rules")
         elif wish.on:

@@ -153,8 +153,7 @@ class Source:
             if word in own:
                 wish.parameters[own[word].name] = self._parameter(wish.name, own[word], value)
             elif word in OPTIONS:
-                option, cast = OPTIONS[word]
-                wish.options[option] = cast(value)
+                self.option(where, wish.options, word, value)
             elif name == "stop_training_on_fire":  # SageMaker's StalledTrainingRule
                 if str(value).strip().lower() in {"true", "yes", "1", "on"}:
                     wish.options["actions"] = ("stop",)
@@ -163,7 +162,16 @@ class Source:
                 settings = ", ".join(p.name for p in own.values()) or "it has none of its own"
                 self.reject(where, name, f"a setting of {wish.name} ({settings})", known)
         except ConfigError as error:
-            self.reject(where, value, error.expected, _CHOICES.get(word, ()))
+            self.reject(where, value, error.expected)
+
+    def option(self, where: str, options: dict[str, Json], word: str, value: Json) -> None:
+        """Read what every rule or set may have into ``options``; ``word`` is one of ``OPTIONS``."""
+        name, cast = OPTIONS[word]
+        try:
+            options[name] = cast(value)
+        except ConfigError as error:
+            found = value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+            self.reject(where, found, error.expected, _CHOICES.get(word, ()))
 
     def _parameter(self, rule: str, parameter: Parameter, value: Json) -> Json:
         if parameter.type.startswith("list") and isinstance(value, str) and self.plus_separates:

@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainwarden.hook.collection_config import CollectionConfig as CollectionConfig
+    from trainwarden.hook.collection_config import RawConfig as RawConfig
+    from trainwarden.hook.collection_config import ReductionConfig as ReductionConfig
     from trainwarden.hook.jax import PytreeWatch as PytreeWatch
     from trainwarden.hook.keras import KerasCallback as KerasCallback
     from trainwarden.hook.lightgbm import LightGBMCallback as LightGBMCallback
@@ -20,12 +23,15 @@ if TYPE_CHECKING:
     from trainwarden.hook.xgboost import XGBoostCallback as XGBoostCallback
 
 __all__ = [
+    "CollectionConfig",
     "Hook",
     "KerasCallback",
     "LightGBMCallback",
     "LightningCallback",
     "PartialFit",
     "PytreeWatch",
+    "RawConfig",
+    "ReductionConfig",
     "SaveConfig",
     "SaveConfigMode",
     "StopTraining",
@@ -34,12 +40,15 @@ __all__ = [
     "watch",
 ]
 _HOMES = {
+    "CollectionConfig": "collection_config",
     "Hook": "torch",
     "KerasCallback": "keras",
     "LightGBMCallback": "lightgbm",
     "LightningCallback": "lightning",
     "PartialFit": "sklearn",
     "PytreeWatch": "jax",
+    "RawConfig": "collection_config",
+    "ReductionConfig": "collection_config",
     "SaveConfig": "save_config",
     "SaveConfigMode": "save_config",
     "StopTraining": "stopping",

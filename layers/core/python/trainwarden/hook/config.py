@@ -102,6 +102,12 @@ def hook_parameters(environ: Mapping[str, str] = os.environ) -> dict[str, Json]:
     return found if isinstance(found, dict) else {}
 
 
+def collection_configurations(environ: Mapping[str, str] = os.environ) -> list[Json]:
+    """Return ``CollectionConfigurations`` of the job; empty outside SageMaker."""
+    found = _read(_base(environ) / "debughookconfig.json").get("CollectionConfigurations")
+    return found if isinstance(found, list) else []
+
+
 def _base(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "input" / "config"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from trainwarden.model import Channels, FloatArray, IntArray, Mode
 from trainwarden.stats.catalog import WIDTH
 from trainwarden.stats.reductions import Tensor, table
 from trainwarden.stats.sampling import sampled_table
+
+if TYPE_CHECKING:
+    from trainwarden.hook.plan import Resting
 
 _MAX_TABLES = 256  # before they are put together
 
@@ -33,6 +36,7 @@ class Draft:
 
     Attributes:
         exact: Measure whole tensors; else large ones from a sample.
+        resting: Says what is not saved of it; None if all is.
         raw: Collects those of the tensors that are saved as they are; None if none are.
     """
 
@@ -41,6 +45,7 @@ class Draft:
     mode_step: int
     time: float
     exact: bool = True
+    resting: Resting | None = None
     raw: RawStep | None = None
     scalars: dict[str, dict[str, float]] = field(default_factory=dict)
     channels: dict[str, Channels] = field(default_factory=dict)
@@ -48,6 +53,10 @@ class Draft:
     tables: list[tuple[IntArray, FloatArray]] = field(default_factory=list)
     _waiting: list[_Group] = field(default_factory=list)
     _later: list[Callable[[], object]] = field(default_factory=list)
+
+    def rests(self, row: int) -> bool:
+        """Say whether a row of the layout is not saved."""
+        return self.resting is not None and row >= 0 and self.resting.row(row)
 
     def scalar(self, collection: str, name: str, value: float) -> None:
         """Set a scalar; the last value of a step wins."""

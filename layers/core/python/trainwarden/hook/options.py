@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from trainwarden.errors import ConfigError
 from trainwarden.hook.chosen import plain_rules
+from trainwarden.hook.collection_config import (
+    CollectionConfig,
+    RawConfig,
+    check_name,
+    pattern,
+)
 from trainwarden.hook.save_config import SaveConfig, SaveConfigMode
 from trainwarden.hook.schedule import Schedule
-from trainwarden.model import EVAL, TRAIN, Collection, Json, Mode
+from trainwarden.model import EVAL, TRAIN, Collection, Json, Mode, TensorInfo
 
 COLLECTIONS = (
     Collection.WEIGHTS,
@@ -32,6 +38,11 @@ COLLECTIONS = (
     Collection.BUFFERS,
     Collection.HISTORY,
     Collection.CAPTURE,
+)
+T = TypeVar("T")
+_IDLE = (
+    "of a ReductionConfig only save_raw_tensor has an effect: all reductions but prod, norms and "
+    "shapes are always recorded, and no histograms"
 )
 MAX_OVERHEAD = 0.02
 EVERY = Schedule(interval=1)
@@ -60,6 +71,8 @@ class Options:
             modules that are activation functions.
         evaluation: Save one observation for each evaluation pass.
         passes: Which of them.
+        configs: What is kept of single collections.
+        raw: Tensors that are kept as they are.
         max_overhead: Share of the time that saved steps may take; None for no limit.
         rules: Rule configuration for the manifest.
         stop: The loop may be ended when somebody asks for it.
@@ -76,6 +89,8 @@ class Options:
     activation_modules: re.Pattern[str] | None = None
     evaluation: bool = True
     passes: Schedule = EVERY
+    configs: tuple[CollectionConfig, ...] = ()
+    raw: tuple[RawConfig, ...] = ()
     max_overhead: float | None = MAX_OVERHEAD
     rules: Json = field(default_factory=dict)
     stop: bool = False
@@ -85,11 +100,27 @@ class Options:
 
     def wants(self, collection: str, name: str) -> bool:
         """Say whether tensor ``name`` of ``collection`` is captured."""
+        if self.configs and any(one.selects and one.has([name]) for one in self.configs):
+            return not any(pattern.search(name) for pattern in self.exclude)
         if collection not in self.collections:
             return False
         if self.include and not any(pattern.search(name) for pattern in self.include):
             return False
         return not any(pattern.search(name) for pattern in self.exclude)
+
+    def also(self, info: TensorInfo) -> tuple[str, ...]:
+        """Return the collections of the user's own that a tensor is in."""
+        found = [one.name for one in self.configs if one.selects and one.has(spellings(info))]
+        return tuple(dict.fromkeys(name for name in found if name != info.collection))
+
+    @property
+    def own(self) -> dict[str, dict[Mode, Schedule]]:
+        """Steps of the collections that have some of their own."""
+        return {
+            one.name: {mode: its.schedule() for mode, its in one.save_config.modes.items()}
+            for one in self.configs
+            if one.save_config is not None
+        }
 
     def to_json(self) -> dict[str, Json]:
         """Describe the capture in the manifest."""
@@ -99,6 +130,7 @@ class Options:
             "max_overhead": self.max_overhead,
             "include": [pattern.pattern for pattern in self.include],
             "exclude": [pattern.pattern for pattern in self.exclude],
+            "configured": sorted({one.name for one in self.configs}),
             "updates": self.updates,
             "evaluation": self.evaluation,
             "stop": "allow" if self.stop else "",
@@ -118,11 +150,36 @@ def options(given: Mapping[str, Json], *, report: Callable[[str], None]) -> Opti
     for name, read in _READERS.items():
         if name in asked:
             try:
-                checked[name] = read(asked[name])
+                checked[_FIELDS.get(name, name)] = read(asked[name])
             except ConfigError as error:
                 report(f"watch({name}=…): {error}")
     schedule, passes = _schedules(asked, report)
-    return Options(schedule=schedule, passes=passes, **checked)
+    found = _configured(Options(schedule=schedule, passes=passes, **checked))
+    if any(one.idle for one in found.configs):
+        report(_IDLE)
+    return found
+
+
+def _configured(found: Options) -> Options:
+    """Return options with what collections say of themselves: never saved, kept as they are."""
+    never = {
+        name
+        for name, modes in found.own.items()
+        if TRAIN in modes and modes[TRAIN].end == 0 and not modes[TRAIN].steps
+    }
+    asked = [
+        RawConfig(one.name, save_interval=None)
+        for one in found.configs
+        if one.raw and one.name not in never
+    ]
+    return replace(found, collections=found.collections - never, raw=(*found.raw, *asked))
+
+
+def spellings(info: TensorInfo) -> list[str]:
+    """Return the names under which a tensor may be asked for: ours, and smdebug's of outputs."""
+    kinds = {"activations": "output", "module_tensors": "output", "activation_inputs": "input"}
+    kind = kinds.get(str(info.collection), "")
+    return [info.name, f"{info.module}_{kind}_0"] if kind and info.module else [info.name]
 
 
 def _schedules(
@@ -153,25 +210,28 @@ def _collections(value: Json) -> frozenset[str]:
     known = [str(name) for name in COLLECTIONS]
     names = [str(name) for name in ([value] if isinstance(value, str) else value)]
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise ConfigError(
-                f"collections out of {', '.join(known)}",
-                repr(name),
-                f"did you mean {near[0]!r}?" if near else "",
-            )
+        check_name(name, known, "collections")
     return frozenset(names)
 
 
 def _patterns(value: Json) -> tuple[re.Pattern[str], ...]:
-    return tuple(_pattern(text) for text in ([value] if isinstance(value, str) else value))
+    return tuple(pattern(text) for text in ([value] if isinstance(value, str) else value))
 
 
-def _pattern(text: Json) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except (re.error, TypeError) as error:
-        raise ConfigError("a regular expression", repr(text), str(error)) from error
+def _configs(value: Json) -> tuple[CollectionConfig, ...]:
+    return _all_of(value, CollectionConfig)
+
+
+def _raw(value: Json) -> tuple[RawConfig, ...]:
+    return _all_of(value, RawConfig)
+
+
+def _all_of(value: Json, kind: type[T]) -> tuple[T, ...]:
+    found = tuple(value) if isinstance(value, list | tuple) else (value,)
+    for one in found:
+        if not isinstance(one, kind):
+            raise ConfigError(f"trainwarden.{kind.__name__}, one or a list", repr(one))
+    return found
 
 
 def _json(value: Json) -> Json:
@@ -205,12 +265,15 @@ def _steps(value: Json) -> frozenset[int]:
     return frozenset(value)
 
 
+_FIELDS = {"collection_configs": "configs"}  # where they are named otherwise
 _READERS: Mapping[str, Callable[[Json], Json]] = {
     "collections": _collections,
     "include": _patterns,
     "exclude": _patterns,
     "updates": bool,
-    "activation_modules": _pattern,
+    "activation_modules": pattern,
+    "collection_configs": _configs,
+    "raw": _raw,
     "evaluation": bool,
     "rules": _json,
     "max_overhead": _share,

@@ -38,7 +38,7 @@ class RawStep:
     Args:
         step: Of the run.
         rows: The layout so far.
-        named: Says by its name if a tensor is suspect; its whole layer is saved.
+        wanted: Says if a tensor is saved.
         room: Bytes that there is room for.
 
     Attributes:
@@ -51,16 +51,14 @@ class RawStep:
         self,
         step: int,
         rows: Rows,
-        named: Callable[[str], bool],
+        wanted: Callable[[TensorInfo], bool],
         *,
         room: int,
     ) -> None:
         self.step, self.size, self.left_out = step, 0, 0
         self.entries: dict[str, Entry] = {}
-        self._named, self._room = named, min(room, MAX_STEP_BYTES)
+        self._wanted, self._room = wanted, min(room, MAX_STEP_BYTES)
         self._rows = rows
-        known = rows.layout.tensors
-        self._layers = {one.module for one in known if one.module and named(one.name)}
 
     def add(self, rows: Sequence[int], tensors: Sequence[Tensor]) -> None:
         """Copy those of the tensors that are wanted, by their rows in the layout."""
@@ -69,9 +67,7 @@ class RawStep:
                 self._add(self._rows.info(row), tensor)
 
     def _add(self, info: TensorInfo, tensor: Tensor) -> None:
-        if info.collection not in COLLECTIONS:
-            return
-        if info.module not in self._layers and not self._named(info.name):
+        if not self._wanted(info):
             return
         if self.size + tensor.x.nbytes > self._room:
             self.left_out += 1
@@ -91,6 +87,22 @@ class RawStep:
             MalformedObjectError: so many that no header holds their names.
         """
         return pack(self.entries, {**metadata, "step": str(self.step)})
+
+
+def suspects(rows: Rows, named: Callable[[str], bool]) -> Callable[[TensorInfo], bool]:
+    """Return what says if a tensor is of a suspect layer.
+
+    Args:
+        rows: The layout so far.
+        named: Says by its name if a tensor is suspect; its whole layer is.
+    """
+    known = rows.layout.tensors
+    layers = {one.module for one in known if one.module and named(one.name)}
+
+    def wanted(info: TensorInfo) -> bool:
+        return info.collection in COLLECTIONS and (info.module in layers or named(info.name))
+
+    return wanted
 
 
 class RawWaiting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -27,10 +27,13 @@ class Rows:
 
     Args:
         say: Told once of names that are written in another way, and of a layout that is full.
+        also: Says in which further collections a tensor is.
     """
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(
+        self, say: Say, also: Callable[[TensorInfo], tuple[str, ...]] = lambda _: ()
+    ) -> None:
+        self._say, self._also = say, also
         self._rows = dict[str, int]()
         self._tensors: list[TensorInfo] = []
         self._layout, self._bytes = Layout(), 0
@@ -54,6 +57,7 @@ class Rows:
                 collection=writable(str(info.collection), MAX_COLLECTION_CHARS),
                 module=writable(info.module),
                 kind=writable(info.kind, MAX_KIND_CHARS),
+                also=self._also(info),
             )
             size = self._bytes + tensor_bytes(info)
             if len(self._tensors) >= MAX_TENSORS or size > MAX_MANIFEST_BYTES - _MANIFEST_ROOM:

@@ -17,28 +17,26 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from trainwarden.errors import TrainwardenError
 from trainwarden.hook.budget import Budget
 from trainwarden.hook.config import Place
 from trainwarden.hook.destination import open_store
 from trainwarden.hook.detail import Detail
 from trainwarden.hook.draft import Draft
+from trainwarden.hook.observing import observation
 from trainwarden.hook.options import Options
-from trainwarden.hook.raw import RawStep
+from trainwarden.hook.plan import Plan
+from trainwarden.hook.raw import RawStep, suspects
 from trainwarden.hook.rows import Rows
 from trainwarden.hook.saying import logger, say
 from trainwarden.hook.shared_budget import SharedBudget
 from trainwarden.hook.stopping import Stopping
 from trainwarden.hook.team import Team
 from trainwarden.hook.uploader import Limits, Uploader
-from trainwarden.model import TRAIN, Collection, Json, Mode, Observation, TensorInfo
-from trainwarden.stats.catalog import WIDTH
+from trainwarden.model import TRAIN, Collection, Json, Mode, TensorInfo
 from trainwarden.store.ports import ObjectStore
 from trainwarden.wire.control import Control
 from trainwarden.wire.manifest import Manifest
-from trainwarden.wire.names import MAX_COLLECTION_CHARS, writable
 
 T = TypeVar("T")
 _MAX_SAID = 500  # messages remembered, so that each is said once
@@ -102,7 +100,8 @@ class Session:
         self._adapter: Callable[[], Adapter | None] = lambda: None
         self._lost: TrainwardenError | None = None  # why the upload gave up, until it is acted on
         self._told = False  # that it did
-        self._rows = Rows(self.say)
+        self._rows = Rows(self.say, options.also)
+        self.plan = Plan(options, self._rows)
         schedule = options.schedule
         self.budget = (
             Budget(options.max_overhead)
@@ -177,18 +176,18 @@ class Session:
 
         The schedule wants it and it may cost that, or somebody asked for detail.
         """
-        schedule = self.options.schedule
         if self.detail.active and self.detail.wants(step):
             return True
-        return schedule.saves(step) and (schedule.demands(step) or self.budget.allows(step))
+        plan = self.plan
+        return plan.saves(step) and (plan.demands(step) or self.budget.allows(step))
 
     def expects(self, step: int) -> bool:
         """Say whether a step is saved unless it costs too much."""
-        return self.options.schedule.saves(step) or self.detail.covers(step)
+        return self.plan.saves(step) or self.detail.covers(step)
 
     def covers(self, step: int) -> bool:
         """Say whether a step may be saved if there is a reason to."""
-        return self.options.schedule.covers(step) or self.detail.covers(step)
+        return self.plan.covers(step) or self.detail.covers(step)
 
     def draft(self, step: int, mode: Mode, mode_step: int, *, whole: bool = False) -> Draft:
         """Open the draft of a saved step.
@@ -200,47 +199,36 @@ class Session:
             whole: Measure whole tensors whatever it costs.
         """
         draft = Draft(step, mode, mode_step, self.now())
+        asked = self.detail.facts(step) if mode is TRAIN else {}
+        if not whole and not asked:
+            draft.resting = self.plan.resting(mode, step if mode is TRAIN else mode_step)
         if mode is TRAIN:
-            schedule, asked = self.options.schedule, self.detail.facts(step)
-            whole = whole or bool(asked) or schedule.demands(step)
+            schedule, raw = self.options.schedule, self._raw(step, suspect=bool(asked))
+            whole = whole or bool(asked or raw) or schedule.demands(step)
             draft.exact = whole or (schedule.measures(step) and self.budget.ample)
             facts = self.budget.begin(step) | asked
             if not draft.exact:
                 facts["sampled"] = 1.0
             if facts and Collection.CAPTURE in self.options.collections:
                 draft.facts(Collection.CAPTURE, facts)
-            if asked and self.detail.raw(step):
-                named, room = partial(self.detail.suspects, step), self.uploader.raw.room
-                draft.raw = RawStep(step, self._rows, named, room=room)
+            if raw:
+                draft.raw = RawStep(step, self._rows, raw, room=self.uploader.raw.room)
         return draft
+
+    def _raw(self, step: int, *, suspect: bool) -> Callable[[TensorInfo], bool] | None:
+        """Return which tensors of a saved step are kept as they are; None for none."""
+        chosen = self.plan.raw(step)
+        if not suspect or not self.detail.raw(step):
+            return chosen
+        named = suspects(self._rows, partial(self.detail.suspects, step))
+        return named if chosen is None else lambda info: chosen(info) or named(info)
 
     def submit(self, draft: Draft) -> None:
         """Hand a draft over for upload."""
         draft.settle()
         if draft.raw is not None and self.uploader.keep(draft.raw):
             draft.scalar(Collection.CAPTURE, "raw", float(len(draft.raw.entries)))
-        layout, named = self._rows.layout, self._rows.named
-        stats = np.full((len(layout.tensors) if draft.tables else 0, WIDTH), np.nan)
-        for rows, table in draft.tables:
-            kept = rows >= 0
-            stats[rows[kept]] = table[kept]
-        self.uploader.submit(
-            Observation(
-                step=draft.step,
-                mode=draft.mode,
-                mode_step=draft.mode_step,
-                time=draft.time,
-                layout=layout,
-                stats=stats,
-                scalars={
-                    writable(collection, MAX_COLLECTION_CHARS): named(values)
-                    for collection, values in draft.scalars.items()
-                },
-                channels=named(draft.channels),
-                labels=named(draft.labels),
-                workers=(self.place.worker,),
-            )
-        )
+        self.uploader.submit(observation(draft, self._rows, self.place.worker))
         if draft.mode is TRAIN:
             self.budget.end(draft.step)
         if self.options.strict and self.uploader.error is not None:

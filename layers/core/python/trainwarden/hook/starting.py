@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.hook import config
+from trainwarden.hook.collection_config import CollectionConfig, configs_of_job
 from trainwarden.hook.exits import EXITS
 from trainwarden.hook.options import Options, options
 from trainwarden.hook.save_config import FIELDS, of_job
@@ -47,6 +48,8 @@ def _with_the_jobs(asked: Mapping[str, Json], report: Callable[[str], None]) -> 
     given = {name: value for name, value in asked.items() if value is not None}
     if stop := os.environ.get(STOP_VARIABLE):
         given.setdefault("stop", stop)
+    if configs := _configs_of_job(given.get("collection_configs"), report):
+        given["collection_configs"] = configs
     if given.keys() & {*FIELDS[:1], *FIELDS[2:], "save_config"}:
         return given
     try:
@@ -57,6 +60,25 @@ def _with_the_jobs(asked: Mapping[str, Json], report: Callable[[str], None]) -> 
     # The first steps cost little, and most faults show in them.
     own = {} if wanted is None else {"dense_steps": Schedule.dense, "save_config": wanted}
     return {**own, **given}
+
+
+def _configs_of_job(said: Json, report: Callable[[str], None]) -> list[Json]:
+    """Return ``CollectionConfigurations`` of the job behind what the script says."""
+    own: list[Json] = list(said) if isinstance(said, list | tuple) else [said] if said else []
+    names = {getattr(one, "name", "") for one in own}
+    listed = configs_of_job(config.collection_configurations(), config.hook_parameters())
+    found = [_config_of_job(name, parameters, report) for name, parameters in listed]
+    return own + [one for one in found if one is not None and one.name not in names]
+
+
+def _config_of_job(
+    name: str, parameters: Mapping[str, Json], report: Callable[[str], None]
+) -> CollectionConfig | None:
+    try:
+        return CollectionConfig(name, parameters)
+    except ConfigError as error:
+        report(f"DebugHookConfig: {error}")
+        return None
 
 
 def session(  # noqa: PLR0913 - collaborators, each named

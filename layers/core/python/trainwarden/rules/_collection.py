@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainwarden.actions import Action, ActionList
@@ -38,12 +38,16 @@ class RuleCollection:
         name: str = "",
         severity: str = "",
     ) -> None:
-        self.rules = tuple(rules)
+        single = isinstance(rules, str | Mapping) or not isinstance(rules, Iterable)
+        self.rules = (rules,) if single else tuple(rules)
         if not self.rules:
             raise ConfigError("a set with at least one rule", "none")
+        if any(isinstance(rule, RuleCollection) for rule in self.rules):
+            raise ConfigError("rules (a set holds no sets)", "a RuleCollection")
         self.actions = () if action is None else _words(action)
         self.when, self.severity = when, severity
-        self.name = name or "-".join(_name(rule) for rule in self.rules)[:MAX_NAME_CHARS]
+        names = [_name(rule) for rule in self.rules]
+        self.name = name or "-".join(names if len(names) > 1 else [*names, "set"])[:MAX_NAME_CHARS]
 
     def to_json(self) -> dict[str, Json]:
         """Return it as an entry of a list of rules; the rules in it are as they were given."""

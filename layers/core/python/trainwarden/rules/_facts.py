@@ -26,6 +26,12 @@ class _Known(dict[str, float]):
         return math.nan
 
 
+def rests(obs: Observation, collection: str) -> bool:
+    """Say whether a collection is not saved at this step, since it has steps of its own."""
+    told = obs.scalars.get("capture")
+    return told is not None and f"resting.{collection}" in told
+
+
 def loop(obs: Observation) -> Mapping[str, float]:
     """Return what the hook saw of the training loop; a fact that is not known is NaN."""
     known: Mapping[str, float] | None = obs.memo.get("loop")

@@ -7,6 +7,7 @@ import numpy as np
 from trainwarden.model import Finding, Json, Observation
 from trainwarden.rules._progress import main_loss
 from trainwarden.rules._selection import matching
+from trainwarden.stats.catalog import INDEX
 from trainwarden.stats.derived import STATISTICS
 
 
@@ -55,7 +56,7 @@ def _spread(obs: Observation, patterns: tuple[str, ...], limit: float) -> Findin
 def _narrow(obs: Observation, least: float) -> Finding | None:
     rows = obs.captured("gradients")
     ranges = STATISTICS["range"].compute(obs.stats[rows])
-    low = ranges < least
+    low = (ranges < least) & (obs.stats[rows, INDEX["n"]] > 1)  # one element has no range
     if not low.any():
         return None
     first = int(np.flatnonzero(low)[0])

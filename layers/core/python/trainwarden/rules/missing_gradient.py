@@ -56,7 +56,7 @@ from trainwarden.model import (
     TensorInfo,
     Tier,
 )
-from trainwarden.rules._facts import functions, loop, skipped, suspicions
+from trainwarden.rules._facts import functions, loop, rests, skipped, suspicions
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
 from trainwarden.rules._selection import gradient_of, once
@@ -138,11 +138,12 @@ class MissingGradient(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """Weights of a training step."""
-        return obs.mode is TRAIN and obs.captured("weights").size > 0
+        there = obs.captured("weights").size > 0 and not rests(obs, "gradients")
+        return obs.mode is TRAIN and there
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend what is missing; tell the first kind that lasted."""
-        if obs.mode is not TRAIN or state["told"] or skipped(obs):
+        if obs.mode is not TRAIN or state["told"] or skipped(obs) or rests(obs, "gradients"):
             return state, ()
         loss = follow(state["loss"], obs)
         if loop(obs)["stepped"] == 0:

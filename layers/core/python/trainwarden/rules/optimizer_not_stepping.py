@@ -66,7 +66,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import fact, learning_rates, loop, skipped, suspicions
+from trainwarden.rules._facts import fact, learning_rates, loop, rests, skipped, suspicions
 from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import gradient_of, once, weight_matrices
@@ -154,7 +154,8 @@ class OptimizerNotStepping(CheckedRule[Json]):
 
     def inspects(self, obs: Observation) -> bool:
         """A training step of which the loop or the learning rate is known."""
-        return obs.mode is TRAIN and bool(obs.scalars.get("loop") or learning_rates(obs))
+        known = obs.scalars.get("loop") or learning_rates(obs)
+        return obs.mode is TRAIN and bool(known) and not rests(obs, "gradients")
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Extend what is suspected; tell the first kind that lasted."""
@@ -162,7 +163,7 @@ class OptimizerNotStepping(CheckedRule[Json]):
             return state, ()
         if obs.mode is not TRAIN:
             return self._without_steps(state, obs)
-        if skipped(obs):
+        if skipped(obs) or rests(obs, "gradients"):
             return {**state, "passes": -1}, ()
         weights = _weights(obs)
         rates = learning_rates(obs)

@@ -15,8 +15,9 @@ learn: its loss has lost less than ``max_fall`` of its start. The kind is in the
 ``kind``. Told once.
 
 With ``max_threshold`` or ``min_threshold`` given, SageMaker's meaning instead: any tensor of
-``collection_names`` or ``tensor_regex`` (weights, if neither is given) whose variance is above the
-one or below the other, once until it is back. SageMaker has no defaults for these.
+``collection_names`` or ``tensor_regex`` (weights, if neither is given) of several elements
+whose variance is above the one or below the other, once until it is back. SageMaker has no defaults
+for these.
 
 **Remedy.** Spread: lower the learning rate, clip gradients, add weight decay. Collapsed: lower
 weight decay or L1; initialise at random.
@@ -212,7 +213,8 @@ class TensorVariance(CheckedRule[Json]):
         values = STATISTICS["variance"].compute(obs.stats[rows])
         top = math.inf if self.max_threshold is None else self.max_threshold
         low = -math.inf if self.min_threshold is None else self.min_threshold
-        beyond = np.flatnonzero(np.isfinite(values) & ((values > top) | (values < low)))
+        several = obs.stats[rows, 0] > 1  # one element has no variance
+        beyond = np.flatnonzero(several & np.isfinite(values) & ((values > top) | (values < low)))
         ill = {k: v for k, v in state["ill"].items() if int(k) not in set(rows.tolist())}
         found = []
         for i in beyond[:_MAX_TENSORS].tolist():

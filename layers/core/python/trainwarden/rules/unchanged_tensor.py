@@ -64,7 +64,7 @@ from trainwarden.model import (
     Severity,
     Tier,
 )
-from trainwarden.rules._facts import skipped
+from trainwarden.rules._facts import rests, skipped
 from trainwarden.rules._motion import changes
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._progress import begin, fall, follow
@@ -142,7 +142,7 @@ class UnchangedTensor(CheckedRule[Json]):
         if obs.mode is not TRAIN or not rows.size or rate < _LOW_RATE * top:
             return state, ()
         change, moved = changes(obs, rows)
-        if skipped(obs):
+        if skipped(obs) or rests(obs, "gradients"):
             return state, ()
         if moved > 0 and not state["moved"]:
             state["moved"], state["from"] = True, obs.step

@@ -247,7 +247,8 @@ HISTORY = Section(
 CAPTURE = Section(
     "Facts about the capture",
     "Collection `capture`, at a saved step that costs less, or before which others were left out, "
-    "to stay within `max_overhead`, or that is saved because somebody asked for detail.",
+    "to stay within `max_overhead`, that is saved because somebody asked for detail, or of which a "
+    "collection rests.",
     (
         Fact("sampled", "1", "large tensors were measured from samples at this step"),
         Fact("left_out", "steps", "that the schedule wanted since the last saved one"),
@@ -255,6 +256,9 @@ CAPTURE = Section(
         Fact("request", "1", "number of the request for which the step is saved, the first is 1"),
         Fact("request_left", "steps", "for which that request still holds"),
         Fact("raw", "tensors", "saved as they are with this step"),
+        Fact(
+            "resting.NAME", "1", "collection `NAME` has steps of its own, and this is none of them"
+        ),
     ),
 )
 SECTIONS: Mapping[str, Section] = {

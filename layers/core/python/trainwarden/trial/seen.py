@@ -115,10 +115,11 @@ class Seen:
             members, owners = dict[str, set[str]](), dict[str, str]()
             for moment in sorted(self._by_moment):
                 for worker, obs in self._views(moment).items():
-                    for collection, name, cell in _cells(obs):
+                    for (collection, *further), name, cell in _cells(obs):
                         owner = owners.setdefault(name, collection)
                         known = name if owner == collection else f"{collection}/{name}"
-                        members.setdefault(collection, set()).add(known)
+                        for one in (collection, *further):
+                            members.setdefault(one, set()).add(known)
                         by_moment = self._tensors.setdefault(known, {})
                         by_moment.setdefault(moment, {})[worker] = cell
             self._collections = {
@@ -146,11 +147,13 @@ class Seen:
         return views
 
 
-def _cells(obs: Observation) -> Iterable[tuple[str, str, Cell]]:
+def _cells(obs: Observation) -> Iterable[tuple[tuple[str, ...], str, Cell]]:
+    """Yield collections, its own first, name and what was kept of each tensor."""
     layout: Layout = obs.layout
     for row in np.flatnonzero(obs.there).tolist():
         tensor = layout.tensors[row]
-        yield str(tensor.collection), tensor.name, RowCell(obs.stats[row], tensor.shape)
+        collections = (str(tensor.collection), *tensor.also)
+        yield collections, tensor.name, RowCell(obs.stats[row], tensor.shape)
     for collection, values in obs.scalars.items():
         for name, value in values.items():
-            yield str(collection), name, ScalarCell(value)
+            yield (str(collection),), name, ScalarCell(value)

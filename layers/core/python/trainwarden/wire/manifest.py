@@ -23,6 +23,7 @@ MAX_TENSORS = 50_000
 MAX_WRITERS = 64  # the reader asks for an object of each of them at every call
 MAX_RUN_CHARS = 128
 _MAX_DIMENSIONS = 64
+_MAX_ALSO = 64  # collections of one tensor
 _NO_DEPTH = -1
 
 
@@ -52,6 +53,8 @@ def _tensor_json(tensor: TensorInfo) -> dict[str, Json]:
         found["depth"] = int(tensor.depth)
     if not tensor.trainable:
         found["trainable"] = False
+    if tensor.also:
+        found["also"] = list(tensor.also)
     return found
 
 
@@ -65,6 +68,9 @@ def _tensor(fields: Fields) -> TensorInfo:
         kind=fields.text("kind", MAX_KIND_CHARS) if "kind" in fields else "",
         depth=fields.integer("depth", _NO_DEPTH) if "depth" in fields else _NO_DEPTH,
         trainable=fields.flag("trainable") if "trainable" in fields else True,
+        also=tuple(fields.texts("also", _MAX_ALSO, MAX_COLLECTION_CHARS))
+        if "also" in fields
+        else (),
     )
 
 

@@ -64,7 +64,7 @@ class Events:
         now = now or loss is not None
         self.window.follow(self._step if now else self._step + 1)
         if now and self._drafts.draft is not None:
-            self._drafts.draft.exact = True
+            self._drafts.draft.exact, self._drafts.draft.resting = True, None
         elif now:
             self._drafts.open(self._step, whole=True)
             if loss is None:

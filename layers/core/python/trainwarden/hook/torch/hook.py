@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.hook import starting
+from trainwarden.hook.collection_config import CollectionConfig, RawConfig
 from trainwarden.hook.exits import EXITS, reason_of
 from trainwarden.hook.save_config import SaveConfig
 from trainwarden.hook.saying import say
@@ -192,6 +193,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
     save_config: SaveConfig | None = None,
     max_overhead: float | None = None,
     collections: Iterable[str] | None = None,
+    collection_configs: Sequence[CollectionConfig] | None = None,
+    raw: RawConfig | Sequence[RawConfig] | None = None,
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] | None = None,
     updates: bool | None = None,
@@ -230,6 +233,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         collections: What is captured, out of weights, biases, gradients, activations, inputs,
             outputs, labels, losses, optimizer, loop, objective, batch, window, buffers, history;
             all.
+        collection_configs: Steps, raw tensors and members of single collections.
+        raw: Tensors that are kept as they are beside their statistics.
         include: Regular expressions: only tensors whose name matches one.
         exclude: Regular expressions: no tensors whose name matches one.
         updates: Measure the change of the weights; needs a copy of them in memory; True.
@@ -254,6 +259,8 @@ def watch(  # noqa: PLR0913 - one keyword for each documented option
         "save_config": save_config,
         "max_overhead": max_overhead,
         "collections": collections,
+        "collection_configs": collection_configs,
+        "raw": raw,
         "include": include,
         "exclude": exclude,
         "updates": updates,

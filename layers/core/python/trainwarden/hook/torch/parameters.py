@@ -217,6 +217,9 @@ class Parameters:
             if previous is not None and not _alike(parameter, found):
                 previous = parameter.previous = None  # bits of different types are no change
             parameter.dtype = found.dtype
+            if draft.rests(parameter.weight_row):
+                self._copy(parameter, array)
+                continue
             tensors.append(Tensor(array, found.dtype, previous, None, parameter.per_unit))
             parameter.per_unit = False  # once is enough: rows of a matrix are told apart at first
             rows.append(parameter.weight_row)
@@ -231,15 +234,21 @@ class Parameters:
         if not self._updates:
             return
         for parameter, tensor in zip(measured, tensors, strict=True):
-            if parameter.previous is None:
-                parameter.previous = tensor.x.copy(order="K")
-            else:
-                np.copyto(parameter.previous, tensor.x)
+            self._copy(parameter, tensor.x)
+
+    def _copy(self, parameter: _Parameter, array: Array) -> None:
+        """Keep weights for the next saved step, whether they are among what is saved now or not."""
+        if not self._updates:
+            return
+        if parameter.previous is None:
+            parameter.previous = array.copy(order="K")
+        else:
+            np.copyto(parameter.previous, array)
 
     def _gradients(self, draft: Draft, chosen: list[_Parameter], scaling: Scaling) -> None:
         measured, tensors, rows = [], [], []
         for parameter in chosen:
-            gradient = parameter.tensor.grad
+            gradient = None if draft.rests(parameter.gradient_row) else parameter.tensor.grad
             found = None if gradient is None else parameter.view(gradient)
             if found is not None and (found.array.size or not parameter.part):
                 tensors.append(Tensor(found.array, found.dtype))
