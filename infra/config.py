@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -42,8 +43,17 @@ def _items(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Take an object or a list of ``cdk.json`` as its JSON text."""
+    """Take an object or a list of ``cdk.json``, or of a file, as its JSON text."""
+    if isinstance(value, str) and value.endswith((".json", ".yaml", ".yml")):
+        value = _document(Path(value))
     return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list) else value
+
+
+def _document(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text("utf-8"))  # JSON is YAML
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"expected a file of rules as JSON or YAML: {error}") from error
 
 
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -107,7 +117,7 @@ class Config(BaseModel):
     rules: Annotated[str, BeforeValidator(_text), StringConstraints(min_length=1)] = Field(
         default="default",
         description="Rules of jobs that name none: `default` (all), names with blanks between, "
-        'or settings as JSON: `{"Overfit": {"patience": 3}}`.',
+        'settings as JSON, `{"Overfit": {"patience": 3}}`, or a file of rules: `rules.yaml`.',
     )
     stop_on: Literal["error", "warning", "never"] = Field(
         default="error",

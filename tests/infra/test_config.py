@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +43,18 @@ def test_a_key_of_the_command_line_wins_over_cdk_json() -> None:
 
 def test_the_whole_object_may_come_as_json_text() -> None:
     assert from_context({"trainwarden": '{"sms": ["+4915112345678"]}'}).sms == ("+4915112345678",)
+
+
+@pytest.mark.parametrize("name", ["rules.yaml", "rules.json"])
+def test_rules_may_lie_in_a_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text('["default", {"Overfit": {"patience": 3}}]')
+    found = from_context({"trainwarden.rules": str(path)})
+    assert found.rules == '["default", {"Overfit": {"patience": 3}}]'
+    path.write_text("[default, {")
+    for wrong in (path, tmp_path / "nowhere.json"):
+        with pytest.raises(ContextError, match="a file of rules as JSON or YAML"):
+            from_context({"trainwarden.rules": str(wrong)})
 
 
 def test_settings_of_rules_may_stand_in_cdk_json_as_an_object() -> None:

@@ -22,6 +22,7 @@ from trainwarden.hook.exits import EXITS  # noqa: E402 - as above
 from trainwarden.model import Mode  # noqa: E402 - as above
 from trainwarden.store.folder import FolderObjects  # noqa: E402 - as above
 from trainwarden.store.memory import MemoryObjects  # noqa: E402 - as above
+from trainwarden.wire.control import Control, DetailRequest  # noqa: E402 - as above
 
 pytestmark = [
     pytest.mark.skipif(keras.backend.backend() != "torch", reason="of another backend"),
@@ -263,6 +264,24 @@ def test_a_training_that_is_asked_to_stop_ends(
 
 
 @pytest.mark.parametrize("optimizer", [{}, SCALED], ids=["seen", "looked"])
+def test_steps_are_denser_for_a_while_if_somebody_asks_for_detail(optimizer: Any) -> None:
+    store = MemoryObjects()
+
+    class Asking(keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            del logs
+            if batch == 4:
+                [session] = [one for one in EXITS.sessions if one.active]
+                session._control(Control(1, details=(DetailRequest("Overfit", steps=2),)))
+
+    rare = {"dense_steps": 1, "save_interval": 100}
+    fit(Asking(), watching(store, **rare), optimizer=optimizer, epochs=1)
+    found = read(store)
+    assert found.scalars("request_left", "capture") == [1.0, 0.0]
+    assert len(found.steps) == 3
+
+
+@pytest.mark.parametrize("optimizer", [{}, SCALED], ids=["seen", "looked"])
 def test_a_training_that_fails_is_told_when_the_next_one_begins(
     tmp_path: Path, optimizer: Any
 ) -> None:
@@ -309,14 +328,64 @@ def test_layers_of_any_kind_are_named_once() -> None:
     assert "gradient/frozen.kernel" not in infos
 
 
+class Gan(keras.Model):  # type: ignore[misc,name-defined]
+    """Two parts, each with an optimizer of its own; that of ``compile`` never steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic, self.generator = keras.layers.Dense(1), keras.layers.Dense(64)
+        self.critic.build((None, 64))
+        self.generator.build((None, 8))
+        self.optimizers = [keras.optimizers.SGD(rate) for rate in (0.01, 0.02)]
+        self.first, self.second = self.optimizers
+        self.built = True
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        losses = []
+        for part, rule, sign in (
+            (self.critic, self.first, 1),
+            (self.generator, self.second, -1),
+        ):
+            self.zero_grad()
+            made = self.generator(keras.random.normal((len(data), 8)))
+            losses.append(sign * (self.critic(made).mean() - self.critic(data).mean()))
+            losses[-1].backward()
+            trained = part.trainable_variables
+            rule.apply([one.value.grad for one in trained], trained)
+        return {"distance": losses[0].detach()}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_several_optimizers_make_one_step_and_have_their_own_rates() -> None:
+    def trained(*callbacks: Any) -> Any:
+        keras.utils.set_random_seed(0)
+        model = Gan()
+        model.compile()
+        model.fit(X, batch_size=32, verbose=0, callbacks=list(callbacks))
+        return model
+
+    store = MemoryObjects()
+    assert same(trained(), trained(watching(store)))
+    found = read(store)
+    assert found.steps == [*range(8)]
+    assert found.scalars("lr_0", "optimizer") == pytest.approx([0.01] * 8)
+    assert found.scalars("1.lr_0", "optimizer") == pytest.approx([0.02] * 7)  # first known by then
+    assert len(found.names("gradients")) == 4
+
+
 def test_training_goes_on_whatever_happens(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Odd(keras.Model):  # type: ignore[misc,name-defined]
-        def call(self, x: Any) -> Any:
-            return x[:, :10]
+    class Odd(keras.optimizers.SGD):  # type: ignore[misc,name-defined]
+        def get_config(self) -> Any:
+            raise ValueError("none")
 
-    with pytest.warns(UserWarning, match="no trainable|does not have any"):
-        fit(KerasCallback(out=tmp_path, job="odd"), made=Odd, epochs=1)
-    fit(KerasCallback(job="not a job!", out=tmp_path), epochs=1, optimizer=SCALED)
-    assert "training is not watched" in caplog.text
+    fit(KerasCallback(out=tmp_path, job="one", nonsense=1), epochs=1)
+    assert "training is not watched: TypeError" in caplog.text
+    model = layers()
+    model.compile(Odd(0.1), "sparse_categorical_crossentropy")
+    again(model, KerasCallback(out=tmp_path, job="two"), epochs=1)
+    assert "steps of this optimizer are not seen: ValueError: none" in caplog.text
+    assert int(model.optimizer.iterations.value) == 8
+    fit(KerasCallback(out=tmp_path, job="not a job!"), optimizer=SCALED, epochs=1)
+    assert "expected a job name" in caplog.text

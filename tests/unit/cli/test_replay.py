@@ -110,6 +110,19 @@ def test_rules_from_a_file_and_a_comparison_with_the_defaults(
     assert "gone" in out
 
 
+def test_a_file_of_rules_may_be_yaml(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("- rule: Threshold\n  key: small\n  collection: losses\n  above: -1\n")
+    found = documents(capsys, str(runs), "--rules-file", str(rules))["sick"]
+    assert {one["rule"] for one in found["fired"]} == {"small"}
+    rules.write_text("- rule: [")
+    status, _, error = run(capsys, str(runs), "--rules-file", str(rules))
+    assert status == 2
+    assert "as JSON or YAML" in error
+
+
 def test_never_stop_saves_nothing(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert documents(capsys, str(runs), "--stop-on", "never")["sick"]["stop"] is None
 

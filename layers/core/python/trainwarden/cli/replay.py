@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -16,6 +15,7 @@ from trainwarden.cli.commands import ISSUES, OK
 from trainwarden.cli.progress import followed
 from trainwarden.cli.recorded import EVERY, EXPECTED, Account, Run, account_of, find, open_place
 from trainwarden.cli.render import Output
+from trainwarden.documents import read_document
 from trainwarden.errors import BadInputError, NotFoundError, TrainwardenError
 from trainwarden.hook.config import LOCAL_OUT
 from trainwarden.model import Json
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", help="rules, such as 'default -Overfit' or 'DeadRelu Overfit'")
     parser.add_argument("--rules-profile", choices=("default", "sagemaker"),
                         help="whose meaning rules have")  # fmt: skip
-    parser.add_argument("--rules-file", help="rules document: JSON, as in watch(rules=...)")
+    parser.add_argument("--rules-file", help="rules document: JSON or YAML, as in watch(rules=...)")
     parser.add_argument("--set", action="append", default=[], metavar="RULE.PARAMETER=VALUE",
                         dest="settings", help="change a parameter; may be given again")  # fmt: skip
     parser.add_argument("--stop-on", choices=("error", "warning", "never"), default="error",
@@ -106,10 +106,7 @@ def document(args: argparse.Namespace) -> Json:
 
 
 def _from_file(path: Path) -> list[Json]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInputError("a file of rules as JSON", f"{path}: {error}") from error
+    found = read_document(path, "rules")
     if isinstance(found, dict) and not {"rule", "set", "RuleConfiguration"} & found.keys():
         return ["default", *({rule: settings} for rule, settings in found.items())]
     return found if isinstance(found, list) else [found]

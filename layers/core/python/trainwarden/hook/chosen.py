@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 
+from trainwarden.documents import read_document
 from trainwarden.errors import ConfigError
 from trainwarden.model import Json
 
@@ -20,9 +22,10 @@ def plain_rules(value: object) -> Json:
     Two rules of one class get keys of their own, unless they are alike.
 
     Raises:
-        ConfigError: something that is no rule, collection, name, number, list or mapping.
+        ConfigError: something that is no rule, collection, name, number, list, mapping or path of
+            a file of these.
     """
-    return _plain(value, {})
+    return _plain(read_document(value, "rules") if isinstance(value, Path) else value, {})
 
 
 def _plain(value: object, taken: dict[str, Json]) -> Json:

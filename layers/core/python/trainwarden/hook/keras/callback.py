@@ -127,7 +127,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignor
 def _run(model: Any, start: int, options: Mapping[str, Any], elsewhere: Mapping[str, Any]) -> Run:
     """Watch with the hook of PyTorch where it sees the layers and the true gradients."""
     on_torch = keras.backend.backend() == "torch"
-    if on_torch and not model.jit_compile and not scales_loss(model.optimizer):
+    if on_torch and not model.jit_compile and not scales_loss(model):
         from trainwarden.hook.keras.watched import Watched
 
         return Watched(model, start, options)

@@ -1,4 +1,4 @@
-"""A Keras model on PyTorch as a module with its layers in it, and its optimizer as one of PyTorch.
+"""A Keras model on PyTorch as a module with its layers in it, and its optimizers as PyTorch's.
 
 Keras' layers are modules, but their parameters lie in one dictionary of the model, and its
 optimizers are its own.
@@ -6,7 +6,7 @@ optimizers are its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from trainwarden.hook.keras.names import kind_of, named, owners
+from trainwarden.hook.saying import say
 
 _STATISTICS = {"moving_mean": "running_mean", "moving_variance": "running_var"}
 
@@ -91,13 +92,14 @@ class Rate:
 
 
 class Optimizer(torch.optim.Optimizer):
-    """Steps when an optimizer of Keras does, until ``leave``.
+    """Steps when an optimizer of Keras does.
 
     Args:
-        optimizer: Of Keras, built.
+        optimizer: Of Keras.
+        variables: What it trains.
     """
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Any, variables: Iterable[Any]) -> None:
         config = optimizer.get_config()
         known = {
             "lr": Rate(optimizer),
@@ -106,23 +108,46 @@ class Optimizer(torch.optim.Optimizer):
         }
         if "epsilon" in config:
             known["eps"] = config["epsilon"]
-        super().__init__([v.value for v in optimizer._trainable_variables], known)  # noqa: SLF001 - its own has no name
-        self._keras, self._apply = optimizer, optimizer.apply
-        self._given: Callable[[], Any] | None = None
-        optimizer.apply = self._stepped
-
-    def _stepped(self, *given: Any, **named: Any) -> None:
-        self._given = partial(self._apply, *given, **named)
-        self.step()
+        super().__init__([variable.value for variable in variables], known)
+        self.update: Callable[[], Any] | None = None
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Do what Keras is about to do."""
         del closure
-        given, self._given = self._given, None
-        if given is not None:
-            given()
+        update, self.update = self.update, None
+        if update is not None:
+            update()
+
+
+class Tap:
+    """On an optimizer of Keras: one of PyTorch steps with it, from its first step on.
+
+    Args:
+        optimizer: Of Keras; whoever never steps is never seen.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer, self._apply = optimizer, optimizer.apply
+        self._stepping: Optimizer | None = None
+        optimizer.apply = self._applied
+
+    def _applied(self, *given: Any, **named: Any) -> None:
+        update = partial(self._apply, *given, **named)
+        if self._stepping is None:
+            variables = named.get("trainable_variables", given[1] if len(given) > 1 else None)
+            try:
+                known = variables or self._optimizer._trainable_variables  # noqa: SLF001 - of no name
+                self._stepping = Optimizer(self._optimizer, known)
+            except Exception as error:  # noqa: BLE001 - it must not end the training
+                say(f"steps of this optimizer are not seen: {type(error).__name__}: {error}")
+                self.leave()
+        if self._stepping is None:
+            update()
+        else:
+            self._stepping.update = update
+            self._stepping.step()
 
     def leave(self) -> None:
         """Give the optimizer back."""
-        if self._keras.__dict__.get("apply") == self._stepped:
-            del self._keras.apply
+        if self._optimizer.__dict__.get("apply") == self._applied:
+            del self._optimizer.apply

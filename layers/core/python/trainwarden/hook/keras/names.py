@@ -41,10 +41,18 @@ def kind_of(layer: Any) -> str:
     return _KINDS.get(kind, kind)
 
 
-def scales_loss(optimizer: Any) -> bool:
+def optimizers(model: Any) -> list[Any]:
+    """Return the optimizers that are attributes of a model."""
+    found = [one for one in vars(model).values() if isinstance(one, keras.optimizers.Optimizer)]
+    return list({id(one): one for one in found}.values())
+
+
+def scales_loss(model: Any) -> bool:
     """Say whether gradients are not the true ones until an optimizer has made them so."""
-    scaling = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    return scaling or getattr(optimizer, "loss_scale_factor", None) is not None
+    return any(
+        isinstance(one, keras.optimizers.LossScaleOptimizer) or one.loss_scale_factor is not None
+        for one in optimizers(model)
+    )
 
 
 def measured(logs: Mapping[str, Any] | None) -> dict[str, float]:

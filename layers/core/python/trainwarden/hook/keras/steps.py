@@ -114,7 +114,7 @@ def _leaves(names: Sequence[str], values: Sequence[Any]) -> dict[str, Leaf]:
 
 def _gradients(session: Session, model: Any) -> Gradients | None:
     own = type(model).train_step is keras.Model.train_step
-    if keras.backend.backend() == "jax" and own and not scales_loss(model.optimizer):
+    if keras.backend.backend() == "jax" and own and not scales_loss(model):
         from trainwarden.hook.keras.gradients import Gradients
 
         return Gradients(session, model)

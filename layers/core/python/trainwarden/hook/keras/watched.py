@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainwarden.hook.keras.modules import Model, Optimizer
-from trainwarden.hook.keras.names import measured
+from trainwarden.hook.keras.modules import Model, Tap
+from trainwarden.hook.keras.names import measured, optimizers
 from trainwarden.hook.torch.trainings import Trainings
 
 
@@ -21,8 +21,8 @@ class Watched:
 
     def __init__(self, model: Any, start_step: int, options: Mapping[str, Any]) -> None:
         self._trainings, layers = Trainings(options), Model(model)
-        self._optimizer = Optimizer(model.optimizer) if model.optimizer is not None else None
-        self._trainings.begin(layers, self._optimizer, start_step)
+        self._trainings.begin(layers, None, start_step)
+        self._taps = [Tap(optimizer) for optimizer in optimizers(model)]
 
     @property
     def job(self) -> str:
@@ -52,8 +52,8 @@ class Watched:
     def end(self, reason: str) -> None:
         """Upload what is left."""
         self._trainings.end(reason)
-        if self._optimizer is not None:
-            self._optimizer.leave()
+        for tap in self._taps:
+            tap.leave()
 
     def _record(self, metrics: Mapping[str, float]) -> None:
         if self._trainings.hook is not None:
