@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainwarden.hook.collection_config import CollectionConfig as CollectionConfig
-    from trainwarden.hook.collection_config import RawConfig as RawConfig
     from trainwarden.hook.collection_config import ReductionConfig as ReductionConfig
     from trainwarden.hook.jax import PytreeWatch as PytreeWatch
     from trainwarden.hook.keras import KerasCallback as KerasCallback
     from trainwarden.hook.lightgbm import LightGBMCallback as LightGBMCallback
     from trainwarden.hook.lightning import LightningCallback as LightningCallback
+    from trainwarden.hook.raw_config import RawConfig as RawConfig
     from trainwarden.hook.save_config import SaveConfig as SaveConfig
     from trainwarden.hook.save_config import SaveConfigMode as SaveConfigMode
     from trainwarden.hook.sklearn import PartialFit as PartialFit
@@ -47,7 +47,7 @@ _HOMES = {
     "LightningCallback": "lightning",
     "PartialFit": "sklearn",
     "PytreeWatch": "jax",
-    "RawConfig": "collection_config",
+    "RawConfig": "raw_config",
     "ReductionConfig": "collection_config",
     "SaveConfig": "save_config",
     "SaveConfigMode": "save_config",

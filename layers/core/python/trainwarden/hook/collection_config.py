@@ -1,6 +1,6 @@
-"""``CollectionConfig``, ``ReductionConfig`` and ``RawConfig``: what is kept of single collections.
+"""``CollectionConfig`` and ``ReductionConfig``: what is kept of single collections.
 
-The first two in SageMaker Debugger's words, with its meaning: a tensor is saved at a step if one
+In SageMaker Debugger's words, with its meaning: a tensor is saved at a step if one
 of its collections is. All reductions are always recorded, so that of a ``ReductionConfig`` only
 ``save_raw_tensor`` has an effect. Source: the API page of smdebug, ``Collection``.
 """
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection as Names
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainwarden.errors import ConfigError
-from trainwarden.hook.save_config import FIELDS, SaveConfig, SaveConfigMode, of_job
-from trainwarden.model import Collection, Json, TensorInfo
+from trainwarden.hook.save_config import FIELDS, SaveConfig, of_job
+from trainwarden.model import Collection, Json
 
 ALL = "all"  # smdebug's collection of every tensor
 ALIASES = {
@@ -63,7 +62,7 @@ class ReductionConfig:
             ("norms", _NORMS),
             ("abs_norms", _NORMS),
         ):
-            for name in _texts(getattr(self, field)):
+            for name in texts(getattr(self, field)):
                 check_name(name, known, field)
 
     @property
@@ -76,7 +75,7 @@ class ReductionConfig:
     def of_words(cls, text: str, *, save_raw_tensor: bool, save_shape: bool) -> ReductionConfig:
         """Read ``mean,abs_max,l2_norm``, as SageMaker passes it."""
         found: dict[str, list[str]] = {}
-        for word in _texts(text):
+        for word in texts(text):
             name = word.removeprefix("abs_")
             kind = "norms" if name.endswith("_norm") else "reductions"
             field = f"abs_{kind}" if word.startswith("abs_") else kind
@@ -121,10 +120,10 @@ class CollectionConfig:
         given = _parameters(parameters or {})
         self.name = ALIASES.get(name, name)
         self.patterns = tuple(
-            pattern(text) for text in _texts(include_regex or given.get("include_regex", ""))
+            pattern(text) for text in texts(include_regex or given.get("include_regex", ""))
         )
-        self.tensor_names = frozenset(_texts(tensor_names))
-        self.modules = tuple(pattern(text) for text in _texts(modules))
+        self.tensor_names = frozenset(texts(tensor_names))
+        self.modules = tuple(pattern(text) for text in texts(modules))
         if self.name in _KNOWN:  # what is in it is known: rules rely on that
             self.patterns, self.tensor_names, self.modules = (), frozenset(), ()
         _check_type(save_config, SaveConfig)
@@ -135,9 +134,9 @@ class CollectionConfig:
         )
         self.save_histogram = save_histogram or _switch(given, "save_histogram")
         if not self.selects and (self.save_config or self.raw) is None:
-            _check_collection(name)
+            check_collection(name)
         elif not self.selects:
-            _check_collection(name, strictly=False)
+            check_collection(name, strictly=False)
 
     @property
     def selects(self) -> bool:
@@ -167,67 +166,6 @@ class CollectionConfig:
             name in self.tensor_names or any(one.search(name) for one in self.patterns)
             for name in names
         )
-
-
-class RawConfig:
-    """Tensors that are kept as they are, beside their statistics. What is given narrows it down.
-
-    Args:
-        collections: Only tensors of these collections. Inputs, outputs and labels, which may be
-            personal data, are kept only if their collection is named here.
-        include: Only tensors whose name one of these regular expressions matches.
-        modules: Only tensors of modules whose path one of these regular expressions matches.
-        save_interval: Steps from one to the next; None for every saved step, or for none but
-            ``save_steps`` if those are given.
-        start_step: First step.
-        end_step: First step that is not meant any more.
-        save_steps: In any case.
-
-    Raises:
-        ConfigError: something that cannot be meant, with the nearest that can.
-    """
-
-    def __init__(  # noqa: PLR0913 - each narrows down
-        self,
-        collections: str | Sequence[str] = (),
-        include: str | Sequence[str] = (),
-        modules: str | Sequence[str] = (),
-        *,
-        save_interval: int | None = None,
-        start_step: int = 0,
-        end_step: int | None = None,
-        save_steps: Iterable[int] = (),
-    ) -> None:
-        self.collections = frozenset(ALIASES.get(name, name) for name in _texts(collections))
-        for name in self.collections:
-            _check_collection(name, strictly=False)
-        self.include = tuple(pattern(text) for text in _texts(include))
-        self.modules = tuple(pattern(text) for text in _texts(modules))
-        steps = frozenset(save_steps)
-        asked = SaveConfigMode(save_interval or 1, start_step, end_step, steps).schedule()
-        self._schedule, self._steps = asked, steps
-        self._named_only = save_interval is None and bool(steps)
-        self._demands = save_interval is not None
-
-    def wants(self, step: int) -> bool:
-        """Say whether tensors of a saved step are kept."""
-        return step in self._steps if self._named_only else self._schedule.saves(step)
-
-    def demands(self, step: int) -> bool:
-        """Say whether a step is saved for it."""
-        return step in self._steps or (self._demands and self._schedule.saves(step))
-
-    def chooses(self, info: TensorInfo, usual: Names[str]) -> bool:
-        """Say whether a tensor is kept; ``usual`` are collections that need not be named."""
-        names = {str(info.collection), *info.also}
-        if self.collections and ALL not in self.collections:
-            if not names & self.collections:
-                return False
-        elif str(info.collection) not in usual:
-            return False
-        if self.include and not any(one.search(info.name) for one in self.include):
-            return False
-        return not self.modules or any(one.search(info.module) for one in self.modules)
 
 
 def configs_of_job(
@@ -273,7 +211,7 @@ def check_name(name: str, known: Iterable[str], what: str) -> None:
         )
 
 
-def _check_collection(name: str, *, strictly: bool = True) -> None:
+def check_collection(name: str, *, strictly: bool = True) -> None:
     """Refuse what is no collection; a name of the user's own passes unless it is nearly ours."""
     near = difflib.get_close_matches(name, _KNOWN, 1, 0.8)
     if name not in _KNOWN and (strictly or near):
@@ -307,7 +245,7 @@ def _switch(given: Mapping[str, Json], name: str) -> bool:
     return word in _TRUE
 
 
-def _texts(value: Json) -> list[str]:
+def texts(value: Json) -> list[str]:
     """Split ``a,b``; a list is taken as it is."""
     if isinstance(value, str):
         return [text.strip() for text in value.split(",") if text.strip()]

@@ -13,10 +13,10 @@ from trainwarden.errors import ConfigError
 from trainwarden.hook.chosen import plain_rules
 from trainwarden.hook.collection_config import (
     CollectionConfig,
-    RawConfig,
     check_name,
     pattern,
 )
+from trainwarden.hook.raw_config import RawConfig
 from trainwarden.hook.save_config import SaveConfig, SaveConfigMode
 from trainwarden.hook.schedule import Schedule
 from trainwarden.model import EVAL, TRAIN, Collection, Json, Mode, TensorInfo

@@ -15,9 +15,10 @@ from torch.optim import Optimizer
 
 from trainwarden.errors import BadInputError, ConfigError
 from trainwarden.hook import starting
-from trainwarden.hook.collection_config import CollectionConfig, RawConfig
+from trainwarden.hook.collection_config import CollectionConfig
 from trainwarden.hook.collections import Collections
 from trainwarden.hook.exits import EXITS, reason_of
+from trainwarden.hook.raw_config import RawConfig
 from trainwarden.hook.save_config import SaveConfig
 from trainwarden.hook.saying import say
 from trainwarden.hook.session import Session
