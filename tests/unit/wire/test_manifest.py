@@ -44,6 +44,16 @@ def test_a_manifest_survives_the_way(manifest: Manifest) -> None:
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
 
 
+def test_tensors_in_several_collections_survive_the_way(manifest: Manifest) -> None:
+    layout = Layout((TensorInfo("a", "weights", also=("mine", "yours")), TensorInfo("b", "mine")))
+    sent = dataclasses.replace(manifest, layout=layout)
+    found = Manifest.from_bytes(sent.to_bytes())
+    assert found == sent
+    assert found.layout.names_by_collection["mine"] == ("a", "b")
+    tensors = json.loads(sent.to_bytes())["tensors"]
+    assert ["also" in tensor for tensor in tensors] == [True, False]
+
+
 def test_an_end_survives_the_way() -> None:
     end = End("job", 3, "run", -1, "stopped", 12.5, {"dropped": 2})
     assert End.from_bytes(end.to_bytes()) == end
@@ -83,6 +93,7 @@ def test_the_hash_of_a_layout_sees_every_property() -> None:
             {"kind": "Conv"},
             {"depth": 2},
             {"trainable": False},
+            {"also": ("mine",)},
         )
     ]
     hashes = {layout_hash([t]) for t in (tensor, *others)}
