@@ -31,6 +31,18 @@ from trainwarden.model import Collection
                 "weight_decay_0": 1e-2,
                 "eps_0": 1e-6,
                 "adaptive_0": 1.0,
+                "decoupled_0": 1.0,
+            },
+        ),
+        (
+            lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=0.3),
+            {
+                "lr_0": 1e-3,
+                "momentum_0": 0.9,
+                "weight_decay_0": 0.3,
+                "eps_0": 1e-8,
+                "adaptive_0": 1.0,
+                "decoupled_0": 0.0,
             },
         ),
         (
@@ -44,7 +56,7 @@ from trainwarden.model import Collection
             },
         ),
     ],
-    ids=["sgd", "adamw", "rmsprop"],
+    ids=["sgd", "adamw", "adam", "rmsprop"],
 )
 def test_the_settings_of_an_optimizer_are_told(
     make: Callable[[Any], torch.optim.Optimizer], expected: dict[str, float]

@@ -81,28 +81,6 @@ def test_samples_that_are_all_alike_are_told_while_labels_differ() -> None:
     assert fired(RULE, run_of(varied, told=same, labels={"label/0": {1: 32}})) == []
 
 
-def repeated(*, rows: int, validation: float, size: float = 32.0) -> list[Observation]:
-    one, run = script(), []
-    for i in range(12):
-        run.append(one.step(i, {"input/0": np.arange(8.0)}, loss=2.0 * 0.7**i,
-                            scalars=facts(samples=size), labels=BOTH))  # fmt: skip
-        run.append(one.step(i, loss=validation, mode=Mode.EVAL, labels={"label/0": {0: rows}}))
-    return run
-
-
-@pytest.mark.parametrize(
-    ("run", "fires"),
-    [
-        pytest.param(repeated(rows=500, validation=1.5), [8], id="a-loader-that-is-stuck"),
-        pytest.param(repeated(rows=32, validation=1.5), [], id="the-whole-data-set-each-step"),
-        pytest.param(repeated(rows=500, validation=0.01), [], id="validation-as-good"),
-        pytest.param(repeated(rows=500, validation=1.5, size=300.0), [], id="a-large-batch"),
-    ],
-)
-def test_the_same_batch_at_every_step(run: list[Observation], fires: list[int]) -> None:
-    assert fired(RULE, run) == fires
-
-
 @pytest.mark.parametrize(
     ("more", "kind"),
     [

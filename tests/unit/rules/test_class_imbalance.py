@@ -139,6 +139,34 @@ def test_where_predictions_are_known_the_rare_class_has_its_chance(
     assert fired(RULE, judged(recognised)) == fires
 
 
+def evaluated(right: Callable[[int], Mapping[int, int]], *, rare: int = 50) -> list[Observation]:
+    """Training hardly ever has class 1; each tenth step an evaluation that has both."""
+    run = []
+    for i in range(80):
+        frequent = {NAME: {0: 100}, "predicted/0": {0: 100}, "correct/0": {0: 100}}
+        some = {NAME: {0: 98, 1: 2}, "predicted/0": {0: 98, 1: 2}, "correct/0": {0: 98, 1: 2}}
+        run.append(Script().step(i, labels=some if i < 2 else frequent))
+        if i % 10 == 9:
+            tables = {NAME: {0: 50, 1: rare}, "predicted/0": {0: 100}, "correct/0": right(i)}
+            run.append(Script().step(i, labels=tables, mode=Mode.EVAL))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "fires"),
+    [
+        pytest.param(evaluated(lambda _: {0: 50, 1: 5}), [49], id="two-in-a-row-after-step-30"),
+        pytest.param(evaluated(lambda i: {0: 50, 1: i // 20 * 20}), [], id="learned-in-between"),
+        pytest.param(evaluated(lambda _: {0: 20}), [], id="nothing-is-recognised"),
+        pytest.param(evaluated(lambda _: {0: 50}, rare=4), [], id="too-few-to-tell"),
+    ],
+)
+def test_an_evaluation_tells_what_a_sampler_hardly_shows(
+    run: list[Observation], fires: list[int]
+) -> None:
+    assert fired(RULE, run) == fires
+
+
 @pytest.mark.parametrize(
     ("labels", "right", "fires"),
     [

@@ -153,3 +153,34 @@ def test_sorted_targets_of_a_regression() -> None:
     assert fired(RULE, targets(lambda _: rng.normal(size=16))) == []
     waves = np.sin(np.arange(2000) / 7)
     assert fired(RULE, targets(lambda i: waves[16 * i :][:16])) == []
+
+
+BOTH = {NAME: {0: 16, 1: 16}}
+
+
+def repeated(
+    *, rows: int, validation: float, size: float = 32.0, varied: bool = False
+) -> list[Observation]:
+    one, run = Script(tensor("input/0", "inputs", (8,))), []
+    told = {"batch": {"input/0.samples": size}}
+    for i in range(12):
+        values, loss = {"input/0": np.arange(8.0) + i * varied}, 2.0 * 0.7**i
+        run.append(one.step(i, values, loss=loss, scalars=told, labels=BOTH))
+        run.append(one.step(i, loss=validation, mode=Mode.EVAL, labels={NAME: {0: rows}}))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "fires"),
+    [
+        pytest.param(repeated(rows=500, validation=1.5), [8], id="a-loader-that-is-stuck"),
+        pytest.param(repeated(rows=32, validation=1.5), [], id="the-whole-data-set-each-step"),
+        pytest.param(repeated(rows=500, validation=0.01), [], id="validation-as-good"),
+        pytest.param(repeated(rows=500, validation=1.5, size=300.0), [], id="a-large-batch"),
+        pytest.param(repeated(rows=500, validation=1.5, varied=True), [], id="other-batches"),
+    ],
+)
+def test_the_same_batch_at_every_step(run: list[Observation], fires: list[int]) -> None:
+    assert fired(RULE, run) == fires
+    kinds = [finding.evidence["kind"] for finding in fold(RULE, run)[1]]
+    assert kinds == ["same_batch"] * len(fires)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.rules.runs import INF, NAN, Script, fired, fold, matrices
+from tests.unit.rules.runs import INF, NAN, Script, fired, fold, matrices, tensor
 from trainwarden.model import Mode, Observation
 from trainwarden.rules.over_regularization import OverRegularization
 
@@ -62,6 +62,38 @@ def smoothed(share: float) -> dict[str, float]:
 
 REGRESSION = {"mse_loss.input_std": 0.01, "mse_loss.target_std": 1.0}
 ALIVE = {"mse_loss.input_std": 0.5, "mse_loss.target_std": 1.0}
+
+
+def drawn_down(gradient: float, optimizer: Mapping[str, float], **more: Any) -> list[Observation]:
+    """Two matrices of norm 4 that shrink to a half, and their gradients."""
+    script = Script(*TENSORS, tensor("gradient/a", "gradients", (4, 4)))
+    loss = more.get("loss", lambda _: GUESS)
+    return [
+        script.step(
+            i,
+            {name: max(0.5, 0.98**i) for name in "ab"} | {"gradient/a": gradient},
+            scalars={"optimizer": optimizer, "objective": CLASSES, "losses": {"loss": loss(i)}},
+        )
+        for i in range(100)
+    ]
+
+
+ADAM = {"lr_0": 1e-3, "weight_decay_0": 0.3, "adaptive_0": 1.0, "decoupled_0": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        pytest.param(drawn_down(0.1, ADAM), [(26, "weight_decay")], id="adams-decay-leads"),
+        pytest.param(drawn_down(0.1, ADAM, loss=learned), [], id="it-learns-all-the-same"),
+        pytest.param(drawn_down(5.0, ADAM), [], id="the-loss-leads"),
+        pytest.param(drawn_down(0.1, {**ADAM, "decoupled_0": 1.0}), [], id="adamw"),
+        pytest.param(drawn_down(0.1, {**ADAM, "weight_decay_1": 0.0}), [], id="of-some-weights"),
+        pytest.param(drawn_down(0.0, ADAM), [], id="no-gradient-at-all"),
+    ],
+)
+def test_a_decay_that_is_part_of_the_gradient(run: list[Observation], expected: list[Any]) -> None:
+    assert told(run) == expected
 
 
 @pytest.mark.parametrize(

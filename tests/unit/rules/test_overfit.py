@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -64,6 +65,18 @@ def test_the_finding_names_the_best_pass() -> None:
     assert finding.value == pytest.approx(1.2)
     assert finding.limit == pytest.approx(1.1)
     assert "20% above its best of 1 at step 19" in finding.message
+
+
+def test_a_training_loss_of_zero_has_a_gap_that_json_can_hold() -> None:
+    """The gap over a loss of 0, and over one that is nearly 0, has no number."""
+    for least in (0.0, 5e-324):
+        run = run_of(START, *[(least, 1.0)] * 9)
+        for rule in (RULE, Overfit(ratio_threshold=0.1, patience=1)):
+            for finding in fold(rule, run)[1]:
+                assert json.dumps([finding.value, finding.evidence], allow_nan=False)
+    (finding, *_) = fold(Overfit(ratio_threshold=0.1, patience=1), run_of(*[(0.0, 1.0)] * 9))[1]
+    assert finding.value == 1e9
+    assert "loss of 0 for 2 passes" in finding.message
 
 
 def test_validation_before_any_training_is_passed_over() -> None:

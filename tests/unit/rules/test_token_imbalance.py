@@ -72,6 +72,13 @@ def test_class_imbalance_leaves_tokens_to_it() -> None:
 UNKNOWN = {0: 480, 1: 12, 2: 12, 3: 8}  # 94 %; what knows no more has a loss of 0.29
 
 
+FOUR_IN_FIVE: dict[str, Any] = {
+    **{name: {0: 420, 1: 40, 2: 30, 3: 22} for name in ("targets", "inputs")},
+    "right": {0: 400, 2: 5},
+    "loss": 0.4,
+}
+
+
 def unknown(
     *, targets: Mapping[int, int] = UNKNOWN, inputs: Mapping[int, int] = UNKNOWN,
     right: Mapping[int, int] | None = None, loss: float = 0.29, steps: int = 40, every: int = 1,
@@ -99,6 +106,10 @@ def unknown(
         pytest.param(unknown(targets={0: 500, 1: 12}, inputs={0: 500, 1: 12}), [],
                      id="two-symbols"),
         pytest.param(unknown(objective={"cross_entropy.weighted": 1.0}), [], id="weighted"),
+        pytest.param(unknown(**FOUR_IN_FIVE, objective={"cross_entropy.classes": 80.0}), [30],
+                     id="hardly-a-token-of-the-vocabulary-occurs"),
+        pytest.param(unknown(**FOUR_IN_FIVE, objective={"cross_entropy.classes": 79.0}), [],
+                     id="one-in-nineteen-occurs"),
         pytest.param(unknown(loss=NAN), [], id="no-loss"),
     ],
 )  # fmt: skip

@@ -9,10 +9,7 @@ what the labels are about, cannot be learned from: only how often each label is 
   the loss at that step: a model that expects gaps and fills them is not told. If that step was not
   saved, the order in which the hook saw tensors become non-finite says it: data before all else;
 * ``all_zero``: every element is 0 at ``saves`` saved steps, while labels differ;
-* ``constant_input``: all samples of all batches are alike while labels differ; or the batch is bit
-  by bit the same at every saved step, of at most 64 samples, while validation passes hold twice as
-  many and their loss is above 1.5 times the training loss, which has halved: a loader that always
-  gives the same batch. Training on the whole data set in each step is no such case;
+* ``constant_input``: all samples of all batches are alike while labels differ;
 * ``validation_differs``: at ``passes`` validation passes in a row the inputs, of 64 samples at
   least, lie more than 1 standard deviation from those of training, or vary 1.8 times as much, or a
   tenth as much, or 1.8 times as little and lie 0.25 standard deviations away, as noise that is
@@ -45,8 +42,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-import numpy as np
-
 from trainwarden.model import (
     EVAL,
     TRAIN,
@@ -63,16 +58,13 @@ from trainwarden.rules._batch import Facts, fact
 from trainwarden.rules._columns import useless_columns
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
 from trainwarden.rules._selection import clean
-from trainwarden.rules._validation_inputs import WORSE, differs, other
+from trainwarden.rules._validation_inputs import differs, other
 from trainwarden.stats.catalog import INDEX
 
-_FINGERPRINT = [INDEX["fp_xor"], INDEX["fp_sum"]]
 _NONFINITE = [INDEX["n_nan"], INDEX["n_pinf"], INDEX["n_ninf"]]
 _ZERO = INDEX["n_zero"]
 _ORDER, _DATA = "order@", "order@data/"  # of the first tensors that were not finite
 _ALIKE = 0.95  # share of samples that equal another
-_SMALL_BATCH, _MORE, _HALVED = 64, 2.0, 0.5
-_SURE_SAVES = 8  # saved steps with the same batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +98,8 @@ class BadInput(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No input has been seen."""
-        return {"told": [], "zero": [0, 0], "alike": [0, 0], "labels": [], "batch": "", "same": 0,
-                "varied": False, "apart": [0, 0], "loss": _progress.begin()}  # fmt: skip
+        return {"told": [], "zero": [0, 0], "alike": [0, 0], "labels": [], "apart": [0, 0],
+                "loss": _progress.begin()}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
         """The row of an input at a training step."""
@@ -136,11 +128,7 @@ class BadInput(CheckedRule[Json]):
         if _progress.main_loss(obs) is None:
             return state, ()
         state = {**state, "apart": _longer(state["apart"], obs.step, on=other(obs))}
-        state, found = _told(state, self._differs(state, obs))
-        if "constant_input" in state["told"]:
-            return state, found
-        state, told = _told(state, self._repeated(state, obs))
-        return state, [*found, *told]
+        return _told(state, self._differs(state, obs))
 
     def _differs(self, state: Json, obs: Observation) -> Finding | None:
         since, passes = state["apart"]
@@ -152,16 +140,11 @@ class BadInput(CheckedRule[Json]):
     def _followed(self, state: Json, obs: Observation, row: int) -> Json:
         facts = _batch.inputs(obs).get("input/0", {})
         zero = bool(obs.stats[row, _ZERO] == obs.stats[row, 0] > 0)
-        batch, size = _print(obs, row), fact(facts, "samples")
-        same = state["same"] + 1 if batch == state["batch"] and size <= _SMALL_BATCH else 0
         return {
             **state,
             "zero": _longer(state["zero"], obs.step, on=zero),
             "alike": _longer(state["alike"], obs.step, on=_one_sample(facts)),
             "labels": _varied(state["labels"], obs),
-            "batch": batch,
-            "varied": state["varied"] or (state["batch"] not in ("", batch)),
-            "same": same,
             "loss": _progress.follow(state["loss"], obs),
         }
 
@@ -203,25 +186,6 @@ class BadInput(CheckedRule[Json]):
         return Finding(obs.step, "input/0", 1.0, _ALIKE, message, since,
                        {"kind": "constant_input", "samples": "alike"})  # fmt: skip
 
-    def _repeated(self, state: Json, obs: Observation) -> Finding | None:
-        loss = _progress.main_loss(obs)
-        if state["varied"] or state["same"] < _SURE_SAVES or loss is None:
-            return None
-        size = max((sum(c.values()) for c in _batch.labels(obs).values()), default=0)
-        trained = state["labels"][1] if state["labels"] else math.inf
-        last = state["loss"]["last"][-1:]
-        if size < _MORE * trained or not last or loss[1] < WORSE * last[0]:
-            return None
-        if not _progress.fall(state["loss"]) > _HALVED:
-            return None
-        message = (
-            f"the batch is bit by bit the same at {state['same'] + 1} saved steps in a row, and "
-            f"the validation loss {loss[1]:.4g} is far above the training loss {last[0]:.4g}"
-        )
-        evidence = {"kind": "constant_input", "samples": "repeated"}
-        times, since = float(state["same"] + 1), state["loss"]["at"]
-        return Finding(obs.step, "", times, float(_SURE_SAVES), message, since, evidence)
-
 
 def _longer(before: Sequence[int], step: int, *, on: bool) -> list[int]:
     """Extend or end a row of saved steps: [its first step, its length]."""
@@ -235,11 +199,6 @@ def _told(state: Json, finding: Finding | None) -> tuple[Json, Sequence[Finding]
     kind = finding.evidence["kind"]
     word = "columns" if kind.endswith(("features", "copies")) else kind
     return {**state, "told": [*state["told"], word]}, (finding,)
-
-
-def _print(obs: Observation, row: int) -> str:
-    """Fingerprint of the bits of a row's tensor; its columns are bit patterns, not numbers."""
-    return np.ascontiguousarray(obs.stats[row, _FINGERPRINT]).tobytes().hex()
 
 
 def _one_sample(facts: Facts) -> bool:

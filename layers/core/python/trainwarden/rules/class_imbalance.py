@@ -12,11 +12,13 @@ deviations of a Poisson count towards each other:
 
 Where that is above ``threshold_imbalance`` and the predictions are known, the rare class then has
 its chance: from here on its labels are compared with what the model says of them, and the rule
-fires when five of them came after step 30, and over 70 % were taken for another class;
-six times five that fared better settle it. Without predictions it fires at once. Each label tensor
-is judged once, and not if the first quarter of its labels differs from the rest by more than chance
-(two-sample χ², probability below e^-7): labels that drift (a policy's own actions, data in order)
-are no property of the data set. Labels below 0 (ignore_index) do not count.
+fires when five of them came after step 30, and over 70 % were taken for another class; in
+training, or in two evaluations in a row in which most of the frequent class was recognised (of
+some classes a sampler shows too few in training to tell). Six times five that fared better settle
+it. Without predictions it fires at once. Each label tensor is judged once, and not if the first
+quarter of its labels differs from the rest by more than chance (two-sample χ², probability below
+e^-7): labels that drift (a policy's own actions, data in order) are no property of the data set.
+Labels below 0 (ignore_index) do not count.
 
 With more than ``many`` classes (tokens, ages) frequencies differ by nature: there it fires only
 when one class has more than ``dominance`` of all labels. Labels with a value for every position and
@@ -70,6 +72,7 @@ _MAX_CLASSES = 1000  # kept in the state; beyond that labels are ids, not classe
 _MAX_KEPT = 2000  # classes of all label tensors that are being counted
 _MAX_NAMES = 64
 _RARE_LABELS, _RARE_STEPS, _MISTAKEN = 5, 30, 0.7  # what the rare class is given
+_PASSES = 2  # evaluations in a row
 _WINDOWS = 6  # times that it may be recognised before it is no longer watched
 
 
@@ -124,8 +127,10 @@ class ClassImbalance(CheckedRule[Json]):
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
         """Add this step's labels to the counts; judge while the data is young."""
-        if obs.mode is EVAL or not obs.labels:
+        if not obs.labels:
             return state, ()
+        if obs.mode is EVAL:
+            return self._evaluated(state, obs)
         plain = self.threshold_misprediction is not None
         if not plain and obs.scalars.get("labels", {}).get("weighted", 0.0) > 0:
             return state, ()
@@ -161,8 +166,20 @@ class ClassImbalance(CheckedRule[Json]):
             return {}, finding
         rare = int(finding.evidence["rare"])
         kept = {"chance": [rare, 0.0, 0.0, finding.value, finding.limit, finding.first_step, 0],
-                "counts": dict(finding.evidence["counts"]), "text": finding.message}  # fmt: skip
+                "counts": dict(finding.evidence["counts"]), "text": finding.message,
+                "frequent": int(finding.evidence["frequent"]), "passes": 0}  # fmt: skip
         return kept, None
+
+    def _evaluated(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """See how evaluations fare with the rare classes that are watched."""
+        counts, found = dict(state), []
+        for name, kept in state.items():
+            if "chance" not in kept or "frequent" not in kept or name not in obs.labels:
+                continue
+            counts[name], finding = _chance_in_evaluation(kept, name, obs)
+            if finding is not None:
+                found.append(finding)
+        return counts, found
 
     def _plain(
         self, counts: Json, name: str, step: Mapping[int, int], obs: Observation
@@ -222,7 +239,7 @@ class ClassImbalance(CheckedRule[Json]):
             f"{low}: {high / max(low, 1):.0f} times as many"
         )
         limit = self.threshold_imbalance
-        evidence["rare"] = rare
+        evidence |= {"rare": rare, "frequent": frequent}
         return Finding(obs.step, name, high / max(low, 1), limit, message, since, evidence)
 
 
@@ -250,9 +267,28 @@ def _chance(kept: Json, name: str, obs: Observation) -> tuple[Json, Finding | No
     if wrong <= _MISTAKEN * seen:
         again = {**kept, "chance": [rare, 0.0, 0.0, ratio, limit, since, windows + 1]}
         return ({} if windows + 1 >= _WINDOWS else again), None
-    message = f"{kept['text']}; {wrong / seen:.0%} of it are taken for another class"
-    evidence = {"counts": kept["counts"], "rare": rare, "mistaken": wrong / seen}
-    return {}, Finding(obs.step, name, ratio, limit, message, since, evidence)
+    return {}, _mistaken_for_others(kept, name, obs, wrong / seen)
+
+
+def _chance_in_evaluation(kept: Json, name: str, obs: Observation) -> tuple[Json, Finding | None]:
+    """Watch how an evaluation takes members of the rare class, if the frequent one is known."""
+    rare, since = kept["chance"][0], kept["chance"][5]
+    told, usual = _recall(obs, name, rare), _recall(obs, name, kept["frequent"])
+    if told is None or usual is None or obs.step - since < _RARE_STEPS:
+        return kept, None
+    if min(told[0], usual[0]) < _RARE_LABELS or usual[1] > usual[0] / 2:
+        return kept, None
+    passes = kept["passes"] + 1 if told[1] > _MISTAKEN * told[0] else 0
+    if passes < _PASSES:
+        return {**kept, "passes": passes}, None
+    return {}, _mistaken_for_others(kept, name, obs, told[1] / told[0])
+
+
+def _mistaken_for_others(kept: Json, name: str, obs: Observation, share: float) -> Finding:
+    rare, _, _, ratio, limit, since, _ = kept["chance"]
+    message = f"{kept['text']}; {share:.0%} of it are taken for another class"
+    evidence = {"counts": kept["counts"], "rare": rare, "mistaken": share}
+    return Finding(obs.step, name, ratio, limit, message, since, evidence)
 
 
 def _recall(obs: Observation, name: str, label: int) -> tuple[float, float] | None:

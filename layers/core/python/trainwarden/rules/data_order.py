@@ -1,7 +1,8 @@
-"""DAT007 DataOrder: batches hold far fewer classes than shuffled data would give.
+"""DAT007 DataOrder: batches hold far fewer classes than shuffled data would, or are all the same.
 
 **Why it hurts.** Fed one class after the other, a model learns the class of the moment and forgets
 the others; the loss is low within a stretch and leaps at its end, and batch statistics fit nothing.
+Fed the same batch again and again, it learns that by heart.
 
 **How it is computed.** Labels of the saved training steps are counted by class (unit: labels). With
 p the share of a class among all labels so far and n the labels of a batch, random batches hold one
@@ -16,10 +17,14 @@ class only with probability pⁿ, and Σ 1 - (1 - p)ⁿ classes on average. Evid
   the model, whose output has so many, answers it with certainty: a sorted data set, or one whose
   labels are all the same;
 * ``sorted_targets``: the mean of real-valued targets moves one way over eight successive steps, by
-  more than four standard deviations within a batch.
+  more than four standard deviations within a batch;
+* ``same_batch``: the batch, of at most 64 samples, is bit by bit the same at every one of nine
+  saved steps or more, while validation passes hold twice as many and their loss is above 1.5 times
+  the training loss, which has halved: a loader that is begun anew in each step. Training on the
+  whole data set in each step is no such case.
 
-**Remedy.** DataLoader(shuffle=True), or shuffle the files once; with an IterableDataset a shuffle
-buffer larger than a class; DistributedSampler: set_epoch().
+**Remedy.** One iterator for a whole epoch; DataLoader(shuffle=True), or shuffle the files once;
+with an IterableDataset a shuffle buffer larger than a class; DistributedSampler: set_epoch().
 
 Not judged: tokens and pixels, several optimizers (batches of real and of generated samples).
 Balanced batches, batches of few classes drawn anew each time (metric learning), rare classes and
@@ -27,8 +32,8 @@ batches of one sample are no order.
 
 **False alarms to expect.** Tasks learned one after the other on purpose.
 
-**Missing data.** Without labels nothing is inspected. Classes beyond the first 200 are counted as
-one. The first 300 saved steps are judged.
+**Missing data.** Without labels nothing is inspected, without float inputs no batch is compared.
+Classes beyond the first 200 are counted as one. The first 300 saved steps are judged.
 
 **Source.** Exact expectation under sampling with replacement. Measured: sorted digits in batches of
 32 are told at step 5; ten programs with samplers for metric learning never.
@@ -43,8 +48,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainwarden.model import TRAIN, Finding, Json, Need, Observation, RuleMeta, Severity, Tier
-from trainwarden.rules import _batch
+from trainwarden.model import (
+    EVAL,
+    TRAIN,
+    Finding,
+    Json,
+    Need,
+    Observation,
+    RuleMeta,
+    Severity,
+    Tier,
+)
+from trainwarden.rules import _batch, _same_batch
 from trainwarden.rules._batch import fact
 from trainwarden.rules._facts import several_optimizers
 from trainwarden.rules._parameters import Bounds, CheckedRule, param
@@ -89,15 +104,27 @@ class DataOrder(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No label has been seen."""
-        return {"saves": 0, "names": {}}
+        return {"order": {"saves": 0, "names": {}}, "repeats": _same_batch.begin()}
 
     def inspects(self, obs: Observation) -> bool:
         """Labels of a training step."""
         return obs.mode is TRAIN and (bool(_batch.labels(obs)) or _targets(obs) is not None)
 
     def advance(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
-        """Judge one label tensor: the first by name."""
-        if state == {} or obs.mode is not TRAIN:
+        """Judge one label tensor, the first by name, and if batches are ever the same."""
+        repeats = state["repeats"]
+        if obs.mode is TRAIN:
+            order, found = self._ordered(state["order"], obs)
+            repeats = repeats and _same_batch.follow(repeats, obs)
+            return {"order": order, "repeats": repeats}, found
+        if obs.mode is not EVAL or repeats is None:
+            return state, ()
+        finding = _same_batch.repeated(repeats, obs)
+        return (state, ()) if finding is None else ({**state, "repeats": None}, (finding,))
+
+    def _ordered(self, state: Json, obs: Observation) -> tuple[Json, Sequence[Finding]]:
+        """Judge the order of classes or targets; ``{}`` once it is judged."""
+        if state == {}:
             return state, ()
         if state["saves"] >= _STEPS or several_optimizers(obs):
             return {}, ()

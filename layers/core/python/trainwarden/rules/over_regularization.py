@@ -12,7 +12,10 @@ where neither is known, it has lost less than a tenth of its start. evidence.kin
 * *weight_decay*: an optimizer decays weights, and the size is under ``shrunk`` of its start in a
   run that is stuck for ``min_steps`` steps; or learning rate x weight decay, under SGD divided by
   1 - momentum, is at least ``max_rate`` a step, and the size is under 0.9 of its start for as
-  long: what was learned is forgotten within 1 / ``max_rate`` steps;
+  long: what was learned is forgotten within 1 / ``max_rate`` steps; or the decay is part of the
+  gradient, as Adam's is and AdamW's is not, weight decay x size is at least the norm of all
+  gradients (dividing by its own size, Adam follows whichever is larger), and the size is under 0.9
+  of its start, in a run that is stuck for as long;
 * *penalty*: no optimizer decays weights, and the size is under ``shrunk`` of its start in a run
   that is stuck: a penalty in the loss;
 * *dropout*: dropout of ``max_dropout`` or more in a run that is stuck for 60 steps;
@@ -163,7 +166,9 @@ class OverRegularization(CheckedRule[Json]):
         if rate >= self.max_rate:
             yield "weight_decay forgets"
         found = ""
-        if share < self.shrunk:
+        if share < _SMALLER and _outweighs(obs):
+            found = "weight_decay outweighs"
+        elif share < self.shrunk:
             found = "weight_decay shrinks" if decay > 0 else "penalty"
         elif loop(obs)["dropout_max"] >= self.max_dropout:
             found = "dropout"
@@ -232,6 +237,17 @@ def _decay(obs: Observation) -> tuple[float, float, float]:
         kept = 1.0 if adaptive or not 0 <= momentum < 1 else 1.0 - momentum
         found = max(found, (decay, lr, lr * decay / kept), key=lambda one: one[2])
     return found
+
+
+def _outweighs(obs: Observation) -> bool:
+    """Say whether an Adam's decay, part of its gradient, is larger than all that the loss adds."""
+    told = obs.scalars.get("optimizer", {})
+    decays = {value for name, value in told.items() if name.startswith("weight_decay_")}
+    if len(decays) != 1 or told.get("decoupled_0") != 0 or told.get("adaptive_0") != 1:
+        return False
+    rows = obs.among(obs.layout.rows("gradients"))
+    gradients = math.sqrt(float(squares(obs)[rows].sum())) if rows.size else 0.0
+    return gradients > 0 and decays.pop() * _size(obs) >= gradients
 
 
 def _stuck(obs: Observation, state: Json) -> bool:

@@ -66,6 +66,7 @@ from trainwarden.rules._progress import main_loss, window_mean
 
 LOSSES = Need("losses", "value")
 MAX_LOSSES = 64
+_LARGEST = 1e9  # gap that is told
 _SURE, _KEPT, _FEWEST = 3.0, 16, 5  # standard deviations; passes
 _USELESS, _LEARNED = 0.7, 0.1  # of the start: a validation that gains nothing, a training that did
 
@@ -228,9 +229,10 @@ class Overfit(CheckedRule[Json]):
         state = {**state, "count": state["count"] + 1, "since": since}
         if state["count"] <= (self.patience or 1):
             return state, ()
+        by = f"by {ratio:.0%} " if ratio < _LARGEST else ""
         message = (
-            f"the validation loss of {value:.4g} exceeds the training loss of {train:.4g} by "
-            f"{ratio:.0%} for {state['count']} passes"
+            f"the validation loss of {value:.4g} exceeds the training loss of {train:.4g} {by}"
+            f"for {state['count']} passes"
         )
         return state, [Finding(obs.step, name, ratio, limit, message, since)]
 
@@ -242,7 +244,7 @@ def _noise(values: Sequence[float]) -> float:
 
 
 def _gap(validation: float, training: float) -> float:
-    """(validation - training) ÷ |training|; the sign of the difference x inf for training 0."""
+    """(validation - training) ÷ |training|, within ±1e9: training may be 0, and JSON has no inf."""
     if training == 0:
-        return math.copysign(math.inf, validation) if validation else 0.0
-    return (validation - training) / abs(training)
+        return math.copysign(_LARGEST, validation) if validation else 0.0
+    return max(-_LARGEST, min((validation - training) / abs(training), _LARGEST))

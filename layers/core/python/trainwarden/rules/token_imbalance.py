@@ -13,7 +13,8 @@ which the labels have at least half as many and half as varied. The finding's ``
 * ``vocabulary``: of three to seven different tokens one has more than ``threshold_few`` of the
   targets and of the inputs; at twice ``saves`` saved steps in a row, that span ``min_steps`` steps
   or more, it is the only one that is ever said right, and the loss is at least 0.9 of the entropy
-  of the targets' shares in that very batch: a vocabulary that does not know the text;
+  of the targets' shares in that very batch; or it has the shares of ``padding``, and the loss has
+  20 times as many classes as there are different tokens: a vocabulary that does not know the text;
 * ``padded_inputs``: of labels that are classes of whole sequences: one token has more than
   ``threshold_padded`` of the inputs, and over ``stuck_steps`` steps or more no saved step had a
   loss below 0.95 of the entropy of its labels' shares: of what was read only the padding is left.
@@ -61,6 +62,7 @@ _PADDED = (
     "Mask padding in means and in attention.",
 )
 _NOTHING_MORE, _NOTHING = 0.9, 0.95  # of the entropy of the targets' shares
+_UNUSED = 20  # classes for each token that occurs
 _IGNORES = 0.02  # share of targets that a loss which ignores something ignores
 _SAME = 1e-6  # relative difference of two losses that are one
 
@@ -127,10 +129,12 @@ class TokenImbalance(CheckedRule[Json]):
         """Judge a step whose labels are tokens."""
         few = len(obs.labels[name]) < _ALPHABET
         token, share, inputs = _top(obs.labels[name], _batch.tokens(obs), self.ratio)
+        dominates = share > self.threshold and inputs > self.threshold_input
         if few:
             ill = min(share, inputs) > self.threshold_few and _says_nothing_else(obs, name, token)
+            ill = ill or (dominates and _unused(obs, name))
         else:
-            ill = share > self.threshold and inputs > self.threshold_input
+            ill = dominates
         if not ill or _left_out(obs):
             return ({} if state else state), ()
         same = state.get("token") == token
@@ -178,7 +182,8 @@ class TokenImbalance(CheckedRule[Json]):
         message = f"token {token} makes up {made_up}: {why}"
         evidence = {"kind": "vocabulary" if few else "padding", "token": token, "inputs": inputs,
                     "targets": state["seen"]}  # fmt: skip
-        limit = self.threshold_few if few else self.threshold
+        limit = self.threshold if share <= self.threshold_few else self.threshold_few
+        limit = limit if few else self.threshold
         name = next(iter(_batch.labels(obs)))
         return Finding(obs.step, name, share, limit, message, state["since"], evidence,
                        _VOCABULARY if few else ())  # fmt: skip
@@ -200,6 +205,12 @@ def _says_nothing_else(obs: Observation, name: str, token: int) -> bool:
     if right is None or loss is None or any(n > 0 for t, n in right.items() if t != token):
         return False
     return loss[1] >= _NOTHING_MORE * _entropy(obs.labels[name]) > 0
+
+
+def _unused(obs: Observation, name: str) -> bool:
+    """Say whether hardly a token of the vocabulary occurs."""
+    classes = _batch.fact(_batch.classifier(obs), "classes")
+    return classes >= _UNUSED * len(obs.labels[name])
 
 
 def _entropy(labels: Mapping[int, int]) -> float:

@@ -84,6 +84,7 @@ OPTIMIZER = Section(
         Fact("momentum_GROUP", "1", "momentum, or the first of the betas"),
         Fact("eps_GROUP", "1", "what keeps an adaptive optimizer from dividing by 0"),
         Fact("adaptive_GROUP", "1", "1 if updates do not depend on the size of gradients"),
+        Fact("decoupled_GROUP", "1", "of Adam: 1 if the decay is no part of the gradient (AdamW)"),
         Fact("train_mode", "1", "1 if a watched module is in training mode"),
         Fact("found_inf", "1", "1 if GradScaler skipped the step"),
         Fact("loss_scale", "1", "GradScaler's scale"),

@@ -12,6 +12,7 @@ from trainwarden.model import Collection
 
 MAX_GROUPS = 32  # some have one for each layer, or for each parameter
 _PLAIN = ("lr", "weight_decay", "eps")
+_DECOUPLED = {"Adam": False, "AdamW": True}  # where torch is too old to say it itself
 
 
 def add_settings(draft: Draft, optimizer: Optimizer, position: int) -> None:
@@ -24,12 +25,12 @@ def add_settings(draft: Draft, optimizer: Optimizer, position: int) -> None:
     """
     prefix = f"{position}." if position else ""
     for i, group in enumerate(optimizer.param_groups):
-        for name, value in _settings(group):
+        for name, value in _settings(group, type(optimizer).__name__):
             if name == "lr" or i < MAX_GROUPS:
                 draft.scalar(Collection.OPTIMIZER, f"{prefix}{name}_{i}", value)
 
 
-def _settings(group: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _settings(group: Mapping[str, Any], kind: str) -> Iterator[tuple[str, float]]:
     for name in _PLAIN:
         value: Any = group.get(name)
         if isinstance(value, tuple | list):  # Adafactor has two
@@ -41,3 +42,6 @@ def _settings(group: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     if momentum is not None:
         yield "momentum", float(momentum)
     yield "adaptive", float("eps" in group or betas is not None)
+    decoupled = group.get("decoupled_weight_decay", _DECOUPLED.get(kind))
+    if decoupled is not None:
+        yield "decoupled", float(decoupled)
