@@ -272,6 +272,31 @@ def test_advice_in_control_json_is_passed_on_once() -> None:
     assert [control.reason for control in heard] == ["it diverged"]
 
 
+def test_advice_is_heard_though_a_loop_fills_what_waits_as_fast_as_it_is_sent() -> None:
+    heard, sent, over = list[int](), list[str](), threading.Event()
+
+    class Busy(MemoryObjects):
+        def put(self, key: str, body: bytes) -> None:
+            super().put(key, body)
+            sent.append(key)
+            if len(sent) < 20:
+                uploader.submit(observation(len(sent)))  # one makes an object, so there is no rest
+            else:
+                over.set()
+
+    store = Busy()
+    MemoryObjects.put(store, control_key("job"), Control(version=1, stop=True).to_bytes())
+    limits = Limits(flush_steps=1, first_flush_s=0.01, flush_s=0.01, control_s=0.0)
+    uploader = Uploader(
+        lambda: store, MANIFEST, limits=limits, on_control=lambda _: heard.append(len(sent))
+    )
+    uploader.submit(observation(0))
+    assert over.wait(WAIT_S)
+    uploader.close("finished", WAIT_S)
+    assert len(heard) == 1
+    assert heard[0] < 20
+
+
 @pytest.mark.parametrize("body", [b"nonsense", b"{}", b"x" * 100_000])
 def test_nonsense_in_control_json_disturbs_nothing(body: bytes) -> None:
     store = MemoryObjects({control_key("job"): body})

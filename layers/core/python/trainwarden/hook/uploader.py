@@ -240,21 +240,19 @@ class Uploader:
         )
 
     def _work(self) -> None:
-        now = time.monotonic()
-        if now < self._not_before:
+        if time.monotonic() < self._not_before:
             return
         try:
             while self._sending or self._due(time.monotonic()):
                 if not self._send():
                     break
+                self._hear()  # a loop may fill what waits as fast as it is sent
             self._send_raw()
             self._recovered()
             self._release()
             if self._reason and not (self._waiting or self._sending or self.raw):
                 self._end()
-            elif now >= self._control_at:
-                self._control_at = now + self._limits.control_s
-                self._look_at_control()
+            self._hear()
         except MalformedObjectError:
             raise
         except (RetryableError, BadInputError) as error:
@@ -340,7 +338,12 @@ class Uploader:
         opened.end(self._reason, self.counters)
         self.stored_all = self._over = True
 
-    def _look_at_control(self) -> None:
+    def _hear(self) -> None:
+        """Look at the control document if it is time."""
+        now = time.monotonic()
+        if self._reason or now < self._control_at:
+            return
+        self._control_at = now + self._limits.control_s
         if self._on_control is None or self._sender is None:
             return
         with suppress(RetryableError):  # advice can wait
