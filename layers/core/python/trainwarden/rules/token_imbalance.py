@@ -182,8 +182,7 @@ class TokenImbalance(CheckedRule[Json]):
         message = f"token {token} makes up {made_up}: {why}"
         evidence = {"kind": "vocabulary" if few else "padding", "token": token, "inputs": inputs,
                     "targets": state["seen"]}  # fmt: skip
-        limit = self.threshold if share <= self.threshold_few else self.threshold_few
-        limit = limit if few else self.threshold
+        limit = self.threshold_few if few and share > self.threshold_few else self.threshold
         name = next(iter(_batch.labels(obs)))
         return Finding(obs.step, name, share, limit, message, state["since"], evidence,
                        _VOCABULARY if few else ())  # fmt: skip
