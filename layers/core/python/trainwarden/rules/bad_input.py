@@ -98,7 +98,7 @@ class BadInput(CheckedRule[Json]):
 
     def start(self) -> Json:
         """No input has been seen."""
-        return {"told": [], "zero": [0, 0], "alike": [0, 0], "labels": [], "apart": [0, 0],
+        return {"told": [], "zero": [0, 0], "alike": [0, 0], "differ": False, "apart": [0, 0],
                 "loss": _progress.begin()}  # fmt: skip
 
     def inspects(self, obs: Observation) -> bool:
@@ -144,7 +144,7 @@ class BadInput(CheckedRule[Json]):
             **state,
             "zero": _longer(state["zero"], obs.step, on=zero),
             "alike": _longer(state["alike"], obs.step, on=_one_sample(facts)),
-            "labels": _varied(state["labels"], obs),
+            "differ": _varied(state["differ"], obs),
             "loss": _progress.follow(state["loss"], obs),
         }
 
@@ -170,14 +170,14 @@ class BadInput(CheckedRule[Json]):
 
     def _zero(self, state: Json, obs: Observation) -> Finding | None:
         since, count = state["zero"]
-        if "all_zero" in state["told"] or count < self.saves or not _differ(state):
+        if "all_zero" in state["told"] or count < self.saves or not state["differ"]:
             return None
         message = f"every element of input/0 is 0 at {count} saved steps in a row"
         return Finding(obs.step, "input/0", 1.0, 0.0, message, since,
                        {"kind": "all_zero"})  # fmt: skip
 
     def _alike(self, state: Json, obs: Observation) -> Finding | None:
-        if {"constant_input", "all_zero"} & set(state["told"]) or not _differ(state):
+        if {"constant_input", "all_zero"} & set(state["told"]) or not state["differ"]:
             return None
         since, count = state["alike"]
         if count < self.saves:
@@ -209,19 +209,13 @@ def _one_sample(facts: Facts) -> bool:
     return constant or fact(facts, "duplicated_samples") >= max(_ALIKE, 1.0 - 1.5 / size)
 
 
-def _varied(before: Sequence[float], obs: Observation) -> list[float]:
-    """[1 if labels were seen to differ within a batch else 0, labels of the last batch]."""
+def _varied(before: bool, obs: Observation) -> bool:  # noqa: FBT001 - a state
+    """Say whether labels were ever seen to differ within a batch."""
     counts = next(iter(_batch.labels(obs).values()), {})
-    size = float(sum(counts.values())) or _batch.samples(obs)
-    size = 0.0 if math.isnan(size) else size
-    if (before and before[0]) or len([n for n in counts.values() if n > 0]) > 1:
-        return [1.0, size]
+    if before or len([n for n in counts.values() if n > 0]) > 1:
+        return True
     row = obs.layout.row_of.get("label/0")
-    return [float(row is not None and _batch.value(obs, row, "std") > 0), size]
-
-
-def _differ(state: Json) -> bool:
-    return bool(state["labels"]) and state["labels"][0] > 0
+    return row is not None and bool(_batch.value(obs, row, "std") > 0)
 
 
 def _entered(obs: Observation) -> Finding | None:
